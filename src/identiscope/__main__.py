@@ -1,0 +1,5 @@
+"""`python -m identiscope`."""
+
+from identiscope.cli import run
+
+run()
