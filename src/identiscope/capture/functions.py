@@ -1,0 +1,93 @@
+"""See the torch functions a model calls: the linear layers, to find the output projection, and the attention
+that a model computes by calling PyTorch's `scaled_dot_product_attention` itself.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from identiscope.capture.calls import Call, Watcher, change_context
+
+
+class Functions(TorchFunctionMode):
+    """Every torch function the model calls passes here. (A base class of torch's, needed to be called.)"""
+
+    def __init__(self, watcher: Watcher, handlers: Mapping[Any, Any]) -> None:
+        super().__init__()
+        self.watcher, self.handlers = watcher, handlers
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        # Another model may run inside the block; what it does is not ours.
+        handler = self.handlers.get(func) if self.watcher.active else None
+        return func(*args, **kwargs) if handler is None else handler(self.watcher, func, args, kwargs)
+
+
+def _linear(watcher: Watcher, func: Any, args: Any, kwargs: Any) -> Any:
+    returned = func(*args, **kwargs)
+    given, weight, bias = arguments(args, kwargs, ("input", "weight", "bias"))
+    if weight.dim() == 2:
+        watcher.met_linear(given, weight.detach().T, None if bias is None else bias.detach(), returned)
+    return returned
+
+
+def _addmm(watcher: Watcher, func: Any, args: Any, kwargs: Any) -> Any:
+    returned = func(*args, **kwargs)
+    bias, given, weight = arguments(args, kwargs, ("input", "mat1", "mat2"))
+    watcher.met_linear(given, weight.detach(), bias.detach(), returned)
+    return returned
+
+
+def matmul(watcher: Watcher, func: Any, args: Any, kwargs: Any) -> Any:
+    """A product with a matrix is a linear layer without a bias."""
+    returned = func(*args, **kwargs)
+    if len(args) == 2 and args[1].dim() == 2:
+        watcher.met_linear(args[0], args[1].detach(), None, returned)
+    return returned
+
+
+def _scaled_dot_product_attention(watcher: Watcher, func: Any, args: Any, kwargs: Any) -> Any:
+    names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale")
+    query, key, value, mask, _, causal, scale = arguments(args, kwargs, names)
+    returned = func(*args, **kwargs)
+    if watcher.inside_kernel or query.dim() != 4:
+        return returned
+    module = watcher.running[-1] if watcher.running else None
+    if module is None:
+        watcher.attention_modules_run += 1  # no module says that it attends, but this call does
+    name = f"scaled_dot_product_attention.{watcher.count}" if module is None else watcher.names[module]
+    call = Call(
+        name=name,
+        query=query,
+        key=key,
+        value=value,
+        bias=watcher.read_mask(mask, None, bool(causal)),
+        scale=query.shape[-1] ** -0.5 if scale is None else float(scale),
+        softcap=None,
+        sinks=None,
+        context=returned,
+        causal=bool(causal) or bool(getattr(module, "is_causal", False)),
+    )
+    changes = watcher.changed(watcher.count)
+    if changes:
+        returned = call.context = change_context(call, returned, changes)
+    watcher.began(call)
+    return returned
+
+
+def arguments(args: Any, kwargs: Any, names: tuple[str, ...]) -> list[Any]:
+    """The arguments of a call in the order of `names`, however they were passed."""
+    return [*args, *(kwargs.get(name) for name in names[len(args) :])][: len(names)]
+
+
+HANDLERS: Mapping[Any, Any] = {
+    nn.functional.linear: _linear,
+    torch.addmm: _addmm,
+    torch.matmul: matmul,
+    Tensor.matmul: matmul,
+    Tensor.__matmul__: matmul,
+    nn.functional.scaled_dot_product_attention: _scaled_dot_product_attention,
+}

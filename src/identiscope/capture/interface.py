@@ -1,0 +1,107 @@
+"""Families that ask transformers' attention interface for their kernel: it is wrapped where they ask.
+
+Registering a kernel of our own under a new name would change what some families do (they branch on the
+name), replace their mask function, and lose the eager kernel that each family passes as its default. So
+the lookup itself is wrapped: the model gets its own kernel, whichever that is, and we see its arguments.
+"""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+from torch import Tensor, nn
+from transformers import AttentionInterface
+
+from identiscope.capture.calls import Call, Watcher, change_context
+from identiscope.errors import CaptureError
+
+_WATCHERS: ContextVar[tuple[Watcher, ...]] = ContextVar("identiscope_watchers", default=())
+_LOCK = threading.Lock()
+_USERS = 0
+_ORIGINAL: Any = None
+
+
+def _get_interface(interface: Any, attn_implementation: str, default: Any) -> Any:
+    kernel = _ORIGINAL(interface, attn_implementation, default)
+    # The outer watcher wraps last, so that it sees what an inner one has put in place.
+    for watcher in reversed(_WATCHERS.get()):
+        kernel = _watched(kernel, attn_implementation, watcher)
+    return kernel
+
+
+@contextmanager
+def watch_interface(watcher: Watcher) -> Iterator[None]:
+    """Let `watcher` see every kernel that the interface hands out, in this thread, inside the block."""
+    global _USERS, _ORIGINAL
+    with _LOCK:
+        if _USERS == 0:
+            _ORIGINAL = AttentionInterface.get_interface
+            AttentionInterface.get_interface = _get_interface
+        _USERS += 1
+    token = _WATCHERS.set((*_WATCHERS.get(), watcher))
+    try:
+        yield
+    finally:
+        _WATCHERS.reset(token)
+        with _LOCK:
+            _USERS -= 1
+            if _USERS == 0:
+                AttentionInterface.get_interface = _ORIGINAL
+
+
+def _watched(kernel: Any, implementation: str, watcher: Watcher) -> Any:
+    """The same kernel, seen."""
+
+    def attention(
+        module: nn.Module,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        attention_mask: Any = None,
+        *rest: Any,
+        **options: Any,
+    ) -> Any:
+        name = watcher.names.get(module)
+        if name is None:
+            return kernel(module, query, key, value, attention_mask, *rest, **options)
+        if attention_mask is not None and not isinstance(attention_mask, Tensor):
+            raise CaptureError(
+                f"{name} uses the {implementation!r} kernel, whose mask is a {type(attention_mask).__name__}."
+                ' Load the model with attn_implementation="sdpa" or "eager".'
+            )
+        scale = options.get("scaling")
+        flag = options.get("is_causal")
+        causal = bool(getattr(module, "is_causal", True) if flag is None else flag)
+        # Eager kernels know no flag: what they mask is in the mask.
+        triangle = causal and implementation != "eager" and attention_mask is None and query.shape[-2] > 1
+        sinks = options.get("s_aux")
+        call = Call(
+            name=name,
+            query=query,
+            key=key,
+            value=value,
+            bias=watcher.read_mask(attention_mask, options.get("position_bias"), triangle),
+            scale=query.shape[-1] ** -0.5 if scale is None else float(scale),
+            softcap=options.get("softcap"),
+            sinks=None if sinks is None else sinks.detach(),
+            context=query,
+            causal=causal,
+        )
+        watcher.inside_kernel = True
+        try:
+            result = kernel(module, query, key, value, attention_mask, *rest, **options)
+        finally:
+            watcher.inside_kernel = False
+        changes = watcher.changed(watcher.count)
+        if changes:
+            result = (
+                change_context(call, result[0].transpose(1, 2), changes).transpose(1, 2).contiguous(),
+                *result[1:],
+            )
+        call.context = result[0].transpose(1, 2)
+        watcher.began(call)
+        return result
+
+    return attention

@@ -1,0 +1,110 @@
+"""`torch.nn.MultiheadAttention`: its arguments and parameters say all that its kernel was given."""
+
+import inspect
+from contextlib import ExitStack
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from identiscope.capture.calls import Call, Watcher, change_context
+from identiscope.capture.kernel import Bias, read_mask, repeat_heads
+from identiscope.errors import CaptureError
+
+_SIGNATURE = inspect.signature(nn.MultiheadAttention.forward)
+
+
+def watch_multihead(watcher: Watcher, stack: ExitStack) -> None:
+    """Follow every `nn.MultiheadAttention`; torch's fused fast path, which calls no module, is off meanwhile."""
+    modules = [module for module in watcher.names if isinstance(module, nn.MultiheadAttention)]
+    if not modules:
+        return
+    stack.callback(torch.backends.mha.set_fastpath_enabled, torch.backends.mha.get_fastpath_enabled())
+    torch.backends.mha.set_fastpath_enabled(False)
+    for module in modules:
+
+        def returned(module: nn.MultiheadAttention, args: Any, kwargs: Any, output: Any) -> Any:
+            call, projected = _read(watcher, module, args, kwargs, output[0])
+            changes = watcher.changed(watcher.count)
+            if changes:
+                assert call.projection is not None
+                moved = change_context(call, call.context, changes) - call.context
+                difference = moved.transpose(1, 2).flatten(2) @ call.projection
+                call.output = projected + difference.to(projected.dtype)
+                output = (_as_given(module, call.output, output[0]), *output[1:])
+            watcher.began(call)
+            return output
+
+        stack.callback(module.register_forward_hook(returned, with_kwargs=True).remove)
+
+
+def _read(
+    watcher: Watcher, module: nn.MultiheadAttention, args: Any, kwargs: Any, output: Tensor
+) -> tuple[Call, Tensor]:
+    name = watcher.names[module]
+    given = _SIGNATURE.bind(module, *args, **kwargs)
+    given.apply_defaults()
+    if module.bias_k is not None or module.add_zero_attn:
+        raise CaptureError(
+            f"{name or 'the module'}: nn.MultiheadAttention with add_bias_kv or add_zero_attn adds keys that"
+            " are no token; construct it without them, or give the arrays to identiscope.from_arrays."
+        )
+    inputs = [_batched(module, given.arguments[part]) for part in ("query", "key", "value")]
+    if module._qkv_same_embed_dim:
+        weights: Any = module.in_proj_weight.chunk(3)
+    else:
+        weights = (module.q_proj_weight, module.k_proj_weight, module.v_proj_weight)
+    biases: Any = (None, None, None) if module.in_proj_bias is None else module.in_proj_bias.chunk(3)
+    query, key, value = (
+        nn.functional.linear(x, weight, bias).unflatten(-1, (module.num_heads, -1)).transpose(1, 2).detach()
+        for x, weight, bias in zip(inputs, weights, biases, strict=True)
+    )
+    projected = _batched(module, output)
+    call = Call(
+        name=name,
+        query=query,
+        key=key,
+        value=value,
+        bias=_masks(given.arguments, module.num_heads),
+        scale=query.shape[-1] ** -0.5,
+        softcap=None,
+        sinks=None,
+        context=query,
+        causal=bool(given.arguments["is_causal"]),
+        projection=module.out_proj.weight.detach().T,
+        projection_bias=None if module.out_proj.bias is None else module.out_proj.bias.detach(),
+        output=projected,
+    )
+    # The kernel's own output is not to be had here; the block's is, and is what gets compared.
+    call.context = (call.weights() @ repeat_heads(value, module.num_heads).double()).to(value.dtype)
+    return call, projected
+
+
+def _batched(module: nn.MultiheadAttention, tensor: Tensor) -> Tensor:
+    """[n, d], [n, batch, d] or [batch, n, d] as [batch, n, d]."""
+    if tensor.dim() == 2:
+        return tensor[None]
+    return tensor if module.batch_first else tensor.transpose(0, 1)
+
+
+def _as_given(module: nn.MultiheadAttention, tensor: Tensor, like: Tensor) -> Tensor:
+    if like.dim() == 2:
+        return tensor[0]
+    return tensor if module.batch_first else tensor.transpose(0, 1)
+
+
+def _masks(arguments: Any, heads: int) -> Bias:
+    """torch's masks say True for a key that must *not* be seen: turn them round, and join the two."""
+    mask, padding = arguments["attn_mask"], arguments["key_padding_mask"]
+    parts = []
+    if mask is not None:
+        parts.append(mask if mask.dim() == 2 else mask.unflatten(0, (-1, heads)))
+    if padding is not None:
+        parts.append(padding.reshape(-1, 1, 1, padding.shape[-1]))
+    added: Tensor | None = None
+    for part in parts:
+        part = part if part.dim() == 4 else part[None, None]
+        if part.dtype == torch.bool:
+            part = torch.zeros(part.shape).masked_fill(part, -torch.inf)
+        added = part if added is None else added + part
+    return read_mask(added, None, False)

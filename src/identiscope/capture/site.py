@@ -1,0 +1,278 @@
+"""One attention call on one text, without padding: what every head was given and what it returned."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from identiscope.capture.calls import Call
+from identiscope.capture.kernel import Bias, attention_weights
+from identiscope.capture.streams import Place
+from identiscope.errors import InputError
+from identiscope.linalg.agreement import effective_precision, explained_by, relative_error
+
+# Rows of a map computed at a time, so that a long text never needs a whole n×n map of every head at once.
+ROWS = 512
+
+
+@dataclass(frozen=True)
+class SiteCheck:
+    """What was found at one site, and how far Σ_h A_h·V_h·H_h + b_O is from what the block returned."""
+
+    index: int
+    kind: str
+    layer: int
+    name: str
+    heads: int
+    key_value_heads: int
+    queries: int
+    keys: int
+    d_k: int
+    d_v: int
+    mask: str
+    rows_checked: int
+    error: float
+    precision: str
+    verified: bool
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Site:
+    """One attention call on one text.
+
+    query [head, query, channel]; key [kv_head, key, channel]; value [kv_head, key, d_v]; context
+    [head, query, d_v] is A·V as the kernel returned it; projection [head, d_v, model] is each head's H.
+    Only the heads in `heads` keep their query, key and value; context and projection are those of all
+    heads, in the model's order. `output` [query, model] is what the block returned. `given` holds the map
+    where it was given as an array instead of computed from query and key.
+    """
+
+    index: int
+    kind: str
+    layer: int
+    name: str
+    query_stream: str
+    key_stream: str
+    heads: tuple[int, ...]
+    key_value_heads: tuple[int, ...]
+    query: Tensor | None
+    key: Tensor | None
+    value: Tensor
+    bias: Bias
+    scale: float
+    softcap: float | None
+    sinks: Tensor | None
+    context: Tensor
+    projection: Tensor
+    projection_bias: Tensor | None
+    output: Tensor | None
+    given: Tensor | None = None
+
+    @property
+    def head_count(self) -> int:
+        """How many heads the model has here, chosen or not."""
+        return self.context.shape[0]
+
+    @property
+    def queries(self) -> int:
+        """How many query positions."""
+        return self.context.shape[1]
+
+    @property
+    def keys(self) -> int:
+        """How many key positions."""
+        return self.value.shape[1]
+
+    def place(self, head: int) -> int:
+        """Where a head of the model stands among the chosen heads."""
+        if head not in self.heads:
+            raise InputError(f"head {head} of layer {self.layer} was not captured; captured here: {list(self.heads)}.")
+        return self.heads.index(head)
+
+    def value_of(self, head: int) -> Tensor:
+        """V of one head, [key, d_v]; heads of one group share it."""
+        return self.value[self.key_value_heads[self.place(head)]]
+
+    def attention(self, head: int, rows: Sequence[int] | Tensor | None = None) -> Tensor:
+        """The map of one head in float64, [query, key], or only the given query rows of it."""
+        place = self.place(head)
+        chosen = torch.arange(self.queries) if rows is None else torch.as_tensor(rows, dtype=torch.long)
+        if self.given is not None:
+            return self.given[place, chosen].double()
+        assert self.query is not None and self.key is not None
+        bias = self.bias
+        return attention_weights(
+            self.query[place, None].double(),
+            self.key[self.key_value_heads[place], None].double(),
+            Bias(_of_head(bias.allowed, place), bias.causal, _of_head(bias.position, place)),
+            scale=self.scale,
+            softcap=self.softcap,
+            sinks=None if self.sinks is None else self.sinks[place, None],
+            queries=chosen.to(self.query.device),
+        )[0]
+
+    def attention_in_rows(self, head: int, size: int = ROWS) -> Iterator[tuple[Tensor, Tensor]]:
+        """The map of one head a few rows at a time: (row numbers, weights [row, key])."""
+        for rows in torch.arange(self.queries).split(size):
+            yield rows, self.attention(head, rows)
+
+    def attentions(self) -> Tensor:
+        """The maps of all chosen heads in float64, [head, query, key]."""
+        return torch.stack([self.attention(head) for head in self.heads])
+
+    def allowed_keys(self, head: int, rows: Sequence[int] | Tensor | None = None) -> Tensor:
+        """Which keys each query row may see, [query, key]."""
+        chosen = torch.arange(self.queries) if rows is None else torch.as_tensor(rows, dtype=torch.long)
+        allowed = _of_head(self.bias.allowed, self.place(head))
+        cells = Bias(allowed, self.bias.causal).cells(chosen, self.keys)
+        shape = (len(chosen), self.keys)
+        return torch.ones(shape, dtype=torch.bool) if cells is None else cells.expand(1, *shape)[0]
+
+    @property
+    def mask(self) -> str:
+        """In words: `none`, `causal`, `sliding causal` or `other`."""
+        if self.bias.allowed is None:
+            return "causal" if self.bias.causal else "none"
+        cells = self.allowed_keys(self.heads[0])
+        ends_at_self = cells.shape[0] == cells.shape[1] and not bool(cells.triu(1).any())
+        return "sliding causal" if ends_at_self else "other"
+
+    def verify(self, rows: int | None = None) -> SiteCheck:
+        """Rebuild Σ_h A_h·V_h·H_h + b_O and compare it with what the block returned.
+
+        rows: check so many query rows, evenly spread, instead of all. Heads that were not chosen enter
+        with the context that the kernel returned for them.
+        """
+        count = self.queries if rows is None else min(rows, self.queries)
+        chosen = torch.linspace(0, self.queries - 1, count).round().long().unique()
+        error = self._error(chosen) if self.output is not None else 0.0
+        dtype = self.context.dtype
+        precision = effective_precision(error)
+        return SiteCheck(
+            index=self.index,
+            kind=self.kind,
+            layer=self.layer,
+            name=self.name,
+            heads=self.head_count,
+            key_value_heads=len(set(self.key_value_heads)),
+            queries=self.queries,
+            keys=self.keys,
+            d_k=self.query.shape[-1] if self.query is not None else 0,
+            d_v=self.value.shape[-1],
+            mask=self.mask,
+            rows_checked=len(chosen),
+            error=error,
+            precision="none" if precision is None else _coarser(precision, dtype),
+            verified=explained_by(error, dtype),
+        )
+
+    def _error(self, rows: Tensor) -> float:
+        assert self.output is not None
+        worst, size = 0.0, float(self.output.double().abs().max())
+        for part in rows.split(ROWS):
+            rebuilt = torch.zeros(len(part), self.output.shape[-1], dtype=torch.float64)
+            if self.projection_bias is not None:
+                rebuilt += self.projection_bias.double()
+            for head in range(self.head_count):
+                if head in self.heads:
+                    context = self.attention(head, part) @ self.value_of(head).double()
+                else:
+                    context = self.context[head, part].double()
+                rebuilt += context @ self.projection[head].double()
+            expected = self.output[part].double()
+            error = relative_error(rebuilt, expected)
+            # Relative to the whole output, so that a small row is not held to more than it was computed to.
+            scale = float(expected.abs().max()) / size if size > 0 else 1.0
+            worst = max(worst, error * scale) if error == error else float("nan")
+        return worst
+
+
+def _of_head(tensor: Tensor | None, place: int) -> Tensor | None:
+    """The slice of a [head or 1, ...] tensor that is for one head, as [1, ...]."""
+    if tensor is None:
+        return None
+    return tensor[place if tensor.shape[0] > 1 else 0, None]
+
+
+def _coarser(precision: torch.dtype, dtype: torch.dtype) -> str:
+    finest = max(precision, dtype, key=lambda kind: torch.finfo(kind).eps)
+    return str(finest).removeprefix("torch.")
+
+
+def site_of(
+    call: Call,
+    text: int,
+    *,
+    place: Place,
+    positions: tuple[Tensor | None, Tensor | None],
+    heads: Sequence[int] | None,
+) -> Site:
+    """One text's part of a call: padding dropped, the chosen heads kept."""
+    assert call.projection is not None and call.output is not None
+    count = call.query.shape[1]
+    groups = count // call.key.shape[1]
+    at_query, at_key = positions
+    chosen = tuple(range(count)) if heads is None else tuple(heads)
+    shared = sorted({head // groups for head in chosen})
+    query, key, value = call.query[text], call.key[text], call.value[text]
+    if heads is not None:
+        # Copies of the chosen heads alone, so that the rest can be freed.
+        query, key, value = query[list(chosen)], key[shared], value[shared]
+    allowed, position = (_one(part, text, heads) for part in (call.bias.allowed, call.bias.position))
+    bias = _settle(Bias(_cells(allowed, at_query, at_key), call.bias.causal, _cells(position, at_query, at_key)))
+    width = call.projection.shape[0] // count
+    return Site(
+        index=call.index,
+        kind=place.kind,
+        layer=place.layer,
+        name=call.name,
+        query_stream=place.query_stream,
+        key_stream=place.key_stream,
+        heads=chosen,
+        key_value_heads=tuple(shared.index(head // groups) for head in chosen),
+        query=_rows(query, at_query).detach(),
+        key=_rows(key, at_key).detach(),
+        value=_rows(value, at_key).detach(),
+        bias=bias,
+        scale=call.scale,
+        softcap=call.softcap,
+        sinks=None if call.sinks is None else call.sinks[list(chosen)],
+        context=_rows(call.context[text], at_query).detach(),
+        projection=call.projection.reshape(count, width, -1),
+        projection_bias=call.projection_bias,
+        output=_rows(call.output[text], at_query).detach(),
+    )
+
+
+def _one(tensor: Tensor | None, text: int, heads: Sequence[int] | None) -> Tensor | None:
+    if tensor is None:
+        return None
+    tensor = tensor[text if tensor.shape[0] > 1 else 0].detach()
+    return tensor[list(heads)] if heads is not None and tensor.shape[0] > 1 else tensor
+
+
+def _rows(tensor: Tensor, positions: Tensor | None) -> Tensor:
+    return tensor if positions is None else tensor[..., positions, :]
+
+
+def _cells(tensor: Tensor | None, at_query: Tensor | None, at_key: Tensor | None) -> Tensor | None:
+    if tensor is None:
+        return None
+    if at_query is not None and tensor.shape[-2] > 1:
+        tensor = tensor[..., at_query, :]
+    return tensor if at_key is None else tensor[..., at_key]
+
+
+def _settle(bias: Bias) -> Bias:
+    """Say `all` and `causal` in a word where the cells that are left say just that."""
+    allowed = bias.allowed
+    if allowed is None:
+        return bias
+    if bool(allowed.all()):
+        return Bias(None, bias.causal, bias.position)
+    if allowed.shape[-2] == allowed.shape[-1]:
+        triangle = torch.ones(allowed.shape[-2:], dtype=torch.bool, device=allowed.device).tril()
+        if torch.equal(allowed, triangle.expand_as(allowed)):
+            return Bias(None, True, bias.position)
+    return bias

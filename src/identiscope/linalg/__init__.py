@@ -1,0 +1,1 @@
+"""Ranks, projectors, the simplex's quadratic and linear programs; the only home of a tolerance."""
