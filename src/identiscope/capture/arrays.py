@@ -1,0 +1,117 @@
+"""Attention that comes as arrays, from any program: the same Trace, without a model."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from identiscope.capture.kernel import Bias
+from identiscope.capture.site import Site
+from identiscope.capture.streams import ENCODER, MAIN
+from identiscope.capture.trace import Stream, Trace
+from identiscope.errors import InputError
+
+
+def from_arrays(
+    attention: Any,
+    value: Any,
+    *,
+    projection: Any = None,
+    projection_bias: Any = None,
+    mask: Any = None,
+    output: Any = None,
+    tokens: Sequence[str] | None = None,
+) -> Trace:
+    """A Trace of attention given as arrays (NumPy, torch, lists).
+
+    attention [layer, head, query, key], value [layer, kv_head, key, d_v]; fewer axes stand for one head,
+    or one layer. projection [layer, head, d_v, model] is each head's output map H; without it T = V.
+    mask [query, key] is True where a key may be seen. output [layer, query, model], if known, is what the
+    block returned, and lets `Trace.verify` compare.
+    """
+    weights = _axes(attention, 4, "attention", "[layer, head, query, key]")
+    values = _axes(value, 4, "value", "[layer, kv_head, key, d_v]")
+    layers, heads, queries, keys = weights.shape
+    groups, width = values.shape[1], values.shape[3]
+    if values.shape[0] != layers or values.shape[2] != keys or heads % groups:
+        raise InputError(
+            f"attention {tuple(weights.shape)} [layer, head, query, key] does not fit value {tuple(values.shape)}"
+            " [layer, kv_head, key, d_v]: layers and keys must agree, and kv_heads divide heads."
+        )
+    if projection is None:
+        maps = torch.eye(width, dtype=values.dtype).expand(layers, heads, width, width)
+    else:
+        maps = _axes(projection, 4, "projection", "[layer, head, d_v, model]")
+        if maps.shape[:3] != (layers, heads, width):
+            raise InputError(f"projection {tuple(maps.shape)} must be [{layers}, {heads}, {width}, model].")
+    allowed = _allowed(mask, queries, keys)
+    _check_weights(weights, allowed)
+    names = tuple(str(place) for place in range(keys)) if tokens is None else tuple(tokens)
+    if len(names) != keys:
+        raise InputError(f"{len(names)} tokens were given for {keys} keys.")
+    outputs = None if output is None else _axes(output, 3, "output", "[layer, query, model]")
+    bias = None if projection_bias is None else _axes(projection_bias, 2, "projection_bias", "[layer, model]")
+    shared = tuple(head // (heads // groups) for head in range(heads))
+    sites = tuple(
+        Site(
+            index=layer,
+            kind=ENCODER,
+            layer=layer,
+            name=f"arrays.{layer}",
+            query_stream=MAIN,
+            key_stream=MAIN,
+            heads=tuple(range(heads)),
+            key_value_heads=shared,
+            query=None,
+            key=None,
+            value=values[layer],
+            bias=Bias(allowed),
+            scale=1.0,
+            softcap=None,
+            sinks=None,
+            context=(weights[layer].double() @ values[layer][list(shared)].double()).to(values.dtype),
+            projection=maps[layer],
+            projection_bias=None if bias is None else bias[layer],
+            output=None if outputs is None else outputs[layer],
+            given=weights[layer],
+        )
+        for layer in range(layers)
+    )
+    main = Stream(MAIN, names, None, None, (False,) * keys, (), None)
+    return Trace(None, {MAIN: main}, sites, None, layers, layers)
+
+
+def _axes(array: Any, count: int, name: str, expected: str) -> Tensor:
+    tensor = torch.as_tensor(array)
+    if not tensor.is_floating_point() or tensor.dim() > count or tensor.dim() < min(count, 2) - (count < 3):
+        raise InputError(
+            f"{name} must be an array of floats {expected}; given {tuple(tensor.shape)} of {tensor.dtype}."
+        )
+    if not bool(torch.isfinite(tensor).all()):
+        raise InputError(f"{name} has NaN or infinite entries.")
+    return tensor[(None,) * (count - tensor.dim())]
+
+
+def _allowed(mask: Any, queries: int, keys: int) -> Tensor | None:
+    if mask is None:
+        return None
+    allowed = torch.as_tensor(mask)
+    if allowed.dtype != torch.bool or allowed.shape != (queries, keys):
+        raise InputError(
+            f"mask must be booleans [{queries}, {keys}], True where a key may be seen; given {tuple(allowed.shape)} of"
+            f" {allowed.dtype}."
+        )
+    return None if bool(allowed.all()) else allowed[None]
+
+
+def _check_weights(weights: Tensor, allowed: Tensor | None) -> None:
+    """Rows must be distributions (or less: a sink may take weight) over the keys that may be seen."""
+    tolerance = 1e3 * torch.finfo(weights.dtype).eps
+    if float(weights.min()) < 0:
+        raise InputError(f"attention has a negative weight, {float(weights.min()):.3g}; give it after the softmax.")
+    total = float(weights.sum(-1).max())
+    if total > 1 + tolerance:
+        raise InputError(f"a row of attention sums to {total:.6g}; give it after the softmax, keys on the last axis.")
+    if allowed is not None and bool((weights[..., ~allowed[0]] != 0).any()):
+        raise InputError("attention has weight on a key that the mask forbids.")

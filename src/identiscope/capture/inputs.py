@@ -1,0 +1,281 @@
+"""What a user gives (text, pairs, ids, pixels, features) as what the model takes, and what to call each position."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from identiscope.capture.limits import position_limit, positions_follow_ids, token_names, vocabulary
+from identiscope.capture.models import Model
+from identiscope.capture.streams import MAIN
+from identiscope.errors import InputError
+
+Text = str | tuple[str, str] | Sequence[int] | Tensor | Mapping[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Labels:
+    """The positions of one text in one stream: its tokens, ids, character spans, and which are special.
+
+    `positions` are their places in the padded batch; `cut` counts the tokens that truncation removed.
+    """
+
+    tokens: tuple[str, ...]
+    ids: tuple[int, ...] | None
+    offsets: tuple[tuple[int, int], ...] | None
+    special: tuple[bool, ...]
+    positions: tuple[int, ...]
+    cut: int = 0
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Arguments of one forward call, and the labels of each text in it by stream."""
+
+    arguments: Mapping[str, Tensor]
+    labels: tuple[Mapping[str, Labels], ...]
+
+    @property
+    def size(self) -> int:
+        """How many texts."""
+        return len(self.labels)
+
+    def single(self, text: int) -> "Batch":
+        """One text alone, without padding, as a batch of one."""
+        if self.size == 1 and all(_unpadded(labels) for labels in self.labels[0].values()):
+            return self
+        arguments = {}
+        for name, tensor in self.arguments.items():
+            stream = self.labels[text].get(_stream_of(name, self.labels[text]))
+            part = tensor[text : text + 1]
+            is_sequence = stream is not None and name != "pixel_values" and part.dim() == 2
+            if is_sequence and stream is not None and part.shape[1] >= len(stream.positions):
+                part = part[:, list(stream.positions)]
+            arguments[name] = part
+        labels = {
+            name: Labels(old.tokens, old.ids, old.offsets, old.special, tuple(range(len(old.tokens))), old.cut)
+            for name, old in self.labels[text].items()
+        }
+        return Batch(arguments, (labels,))
+
+
+def _unpadded(labels: Labels) -> bool:
+    return labels.positions == tuple(range(len(labels.positions)))
+
+
+def _stream_of(argument: str, labels: Mapping[str, Labels]) -> str:
+    if argument.startswith("decoder_"):
+        return "decoder"
+    return next((stream for stream in ("encoder", "text", MAIN) if stream in labels), MAIN)
+
+
+def is_many(text: Any) -> bool:
+    """Whether this is a list of texts (or pairs, or id lists) rather than one."""
+    if isinstance(text, (str, tuple, Mapping, Tensor)) or not isinstance(text, Sequence):
+        return False
+    return len(text) == 0 or not isinstance(text[0], int)
+
+
+def encode(model: Model, texts: Sequence[Any], *, targets: Sequence[str | None], truncate: bool = False) -> Batch:
+    """Arguments for one forward call over `texts`, padded on the tokenizer's side.
+
+    targets: for an encoder–decoder, the text (or None) that the decoder has been given.
+    """
+    if not texts:
+        raise InputError("no text was given; give at least one.")
+    first = texts[0]
+    if isinstance(first, Mapping):
+        if len(texts) > 1:
+            raise InputError("give one mapping of arguments at a time; it may hold a batch.")
+        return _given(model, dict(first))
+    if isinstance(first, Tensor) and first.is_floating_point():
+        return _tensors(model, list(texts))
+    rows = [_ids(model, text, truncate) for text in texts]
+    arguments, labels = _padded(model, rows)
+    if getattr(model.config, "is_encoder_decoder", False):
+        labels = [{"encoder": label[MAIN]} for label in labels]
+        decoder_rows = [_target(model, target) for target in targets]
+        decoder_arguments, decoder_labels = _padded(model, decoder_rows)
+        arguments |= {f"decoder_{name}": value for name, value in decoder_arguments.items() if name in _DECODER}
+        for label, decoder in zip(labels, decoder_labels, strict=True):
+            label["decoder"] = decoder[MAIN]
+    elif any(target is not None for target in targets):
+        raise InputError(f"{model.name} has no decoder with a text of its own; leave target out.")
+    return Batch(arguments, tuple(labels))
+
+
+_DECODER = ("input_ids", "attention_mask")
+
+
+@dataclass(frozen=True)
+class _Row:
+    ids: list[int]
+    types: list[int] | None
+    offsets: list[tuple[int, int]] | None
+    special: list[bool]
+    cut: int
+
+
+def _ids(model: Model, text: Any, truncate: bool) -> _Row:
+    tokenizer = model.tokenizer
+    if isinstance(text, (str, tuple)):
+        parts = (text,) if isinstance(text, str) else tuple(text)
+        if len(parts) > 2 or not all(isinstance(part, str) for part in parts):
+            raise InputError(f"a pair is a tuple of two texts; given {text!r}.")
+        if tokenizer is None:
+            raise InputError(f"{model.name} came without a tokenizer; pass one to load(), or give token ids.")
+        if any(not part.strip() for part in parts):
+            raise InputError(f"the text is empty: {text!r}. Give at least one word.")
+        return _tokenized(model, parts, truncate)
+    ids = text.tolist() if isinstance(text, Tensor) else list(text)
+    if not ids or not all(isinstance(token, int) for token in ids):
+        raise InputError(f"token ids are a list of whole numbers, one text; given {str(text)[:80]}.")
+    special = set(getattr(tokenizer, "all_special_ids", ()))
+    row = _Row(ids, None, None, [token in special for token in ids], 0)
+    return _fitted(model, row, truncate)
+
+
+def _tokenized(model: Model, parts: tuple[str, ...], truncate: bool) -> _Row:
+    tokenizer = model.tokenizer
+    fast = bool(getattr(tokenizer, "is_fast", False))
+    limit = position_limit(model)
+    # The tokenizer warns of its own length limit; the model's is the one that matters, and is checked here.
+    options: dict[str, Any] = {
+        "return_special_tokens_mask": True,
+        "return_offsets_mapping": fast,
+        "verbose": False,
+    }
+    whole = tokenizer(*parts, **options)
+    length = len(whole["input_ids"])
+    cut = 0
+    if limit is not None and length > limit and truncate:
+        whole = tokenizer(*parts, truncation=True, max_length=limit, **options)
+        cut = length - len(whole["input_ids"])
+    special = [bool(flag) for flag in whole["special_tokens_mask"]]
+    if all(special):
+        raise InputError(f"the text {parts[0]!r} has no token that {model.name} knows.")
+    offsets = [tuple(span) for span in whole["offset_mapping"]] if fast else None
+    row = _Row(list(whole["input_ids"]), whole.get("token_type_ids"), offsets, special, cut)
+    return _fitted(model, row, truncate)
+
+
+def _fitted(model: Model, row: _Row, truncate: bool) -> _Row:
+    limit = position_limit(model)
+    count = len(row.ids)
+    if limit is not None and count > limit:
+        if not truncate:
+            raise InputError(
+                f"the text has {count} tokens, and {model.name} takes at most {limit}."
+                " Shorten it, or ask for truncation (truncate=True, on the command line --truncate)."
+            )
+        row = _Row(
+            row.ids[:limit],
+            None if row.types is None else row.types[:limit],
+            None if row.offsets is None else row.offsets[:limit],
+            row.special[:limit],
+            row.cut + count - limit,
+        )
+    size = vocabulary(model)
+    worst = max(row.ids)
+    if size is not None and (worst >= size or min(row.ids) < 0):
+        raise InputError(
+            f"token id {worst if worst >= size else min(row.ids)} is outside the {size} embeddings of {model.name};"
+            " the tokenizer does not belong to this model. Load the one it was trained with."
+        )
+    return row
+
+
+def _target(model: Model, target: str | None) -> _Row:
+    """Decoder input: the start token, then the target shifted by one, as in training."""
+    config = model.config
+    start = getattr(config, "decoder_start_token_id", None)
+    if start is None:
+        start = getattr(config, "bos_token_id", None) or getattr(config, "pad_token_id", None) or 0
+    if target is None:
+        return _Row([start], None, None, [True], 0)
+    if model.tokenizer is None:
+        raise InputError(f"{model.name} came without a tokenizer, which a target text needs.")
+    encoded = model.tokenizer(text_target=target, return_special_tokens_mask=True)
+    ids = [start, *encoded["input_ids"][:-1]]
+    special = [True, *(bool(flag) for flag in encoded["special_tokens_mask"][:-1])]
+    return _fitted(model, _Row(ids, None, None, special, 0), False)
+
+
+def _padded(model: Model, rows: list[_Row]) -> tuple[dict[str, Tensor], list[dict[str, Labels]]]:
+    length = max(len(row.ids) for row in rows)
+    left = getattr(model.tokenizer, "padding_side", "right") == "left"
+    filler = getattr(model.config, "pad_token_id", None) or getattr(model.tokenizer, "pad_token_id", None) or 0
+    device = next(model.module.parameters()).device
+    ids = torch.full((len(rows), length), filler, dtype=torch.long, device=device)
+    mask = torch.zeros_like(ids)
+    types = torch.zeros_like(ids)
+    labels = []
+    for number, row in enumerate(rows):
+        begin = length - len(row.ids) if left else 0
+        span = slice(begin, begin + len(row.ids))
+        ids[number, span] = torch.tensor(row.ids, device=device)
+        mask[number, span] = 1
+        if row.types is not None:
+            types[number, span] = torch.tensor(row.types, device=device)
+        places = tuple(range(begin, begin + len(row.ids)))
+        offsets = None if row.offsets is None else tuple(row.offsets)
+        names = token_names(model, row.ids)
+        labels.append({MAIN: Labels(names, tuple(row.ids), offsets, tuple(row.special), places, row.cut)})
+    arguments = {"input_ids": ids, "attention_mask": mask}
+    if any(row.types is not None for row in rows):
+        arguments["token_type_ids"] = types
+    if left and bool((mask == 0).any()) and not positions_follow_ids(model):
+        # Positions count from the first real token, as they do for a text alone.
+        arguments["position_ids"] = (mask.cumsum(1) - 1).clamp(min=0)
+    return arguments, labels
+
+
+def _given(model: Model, arguments: dict[str, Tensor]) -> Batch:
+    """A mapping is passed on as it is; its ids, if any, give the labels."""
+    if not arguments or not all(isinstance(value, Tensor) for value in arguments.values()):
+        raise InputError("a mapping of model arguments holds a tensor for each; given " + repr(sorted(arguments)))
+    size = next(iter(arguments.values())).shape[0]
+    names = {"input_ids": MAIN, "decoder_input_ids": "decoder"}
+    if getattr(model.config, "is_encoder_decoder", False):
+        names["input_ids"] = "encoder"
+    elif "pixel_values" in arguments and "input_ids" in arguments:
+        names["input_ids"] = "text"
+    labels: list[dict[str, Labels]] = [{} for _ in range(size)]
+    special = set(getattr(model.tokenizer, "all_special_ids", ()))
+    for argument, stream in names.items():
+        ids = arguments.get(argument)
+        if ids is None:
+            continue
+        mask = arguments.get(argument.replace("input_ids", "attention_mask"), torch.ones_like(ids))
+        for number in range(size):
+            places = tuple(mask[number].nonzero().flatten().tolist())
+            kept = tuple(ids[number, list(places)].tolist())
+            row = _Row(list(kept), None, None, [token in special for token in kept], 0)
+            _fitted(model, row, False)
+            labels[number][stream] = Labels(token_names(model, row.ids), kept, None, tuple(row.special), places)
+    return Batch(arguments, tuple(labels))
+
+
+def _tensors(model: Model, tensors: list[Tensor]) -> Batch:
+    """Pixels for a vision model, features for a speech model, embeddings for a plain PyTorch module."""
+    name = str(getattr(model.module, "main_input_name", "input"))
+    rank = {"pixel_values": 3, "input_features": 2, "input_values": 1}.get(name, 2)
+    if not all(tensor.dim() in (rank, rank + 1) for tensor in tensors) or name == "input_ids":
+        raise InputError(
+            f"{model.name} takes {name}"
+            + (", which are token ids" if name == "input_ids" else f" of {rank} axes each")
+            + f"; given a tensor of shape {tuple(tensors[0].shape)} and type {tensors[0].dtype}."
+        )
+    stacked = [tensor if tensor.dim() == rank + 1 else tensor[None] for tensor in tensors]
+    if len({tensor.shape[1:] for tensor in stacked}) > 1:
+        raise InputError(f"tensors of one batch need one shape; given {[tuple(tensor.shape) for tensor in tensors]}.")
+    values = torch.cat(stacked).to(model.dtype)
+    arguments = {name: values}
+    labels: list[dict[str, Labels]] = [{} for _ in range(values.shape[0])]
+    if getattr(model.config, "is_encoder_decoder", False):
+        decoder, decoder_labels = _padded(model, [_target(model, None) for _ in labels])
+        arguments["decoder_input_ids"] = decoder["input_ids"]
+        labels = [{"decoder": label[MAIN]} for label in decoder_labels]
+    return Batch(arguments, tuple(labels))

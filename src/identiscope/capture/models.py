@@ -1,0 +1,175 @@
+"""Load a model: by built-in name, directory, hub id, or as it already is in memory."""
+
+import pickle
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from safetensors import SafetensorError
+from torch import nn
+from transformers.utils import logging as transformers_logging
+
+from identiscope.capture.builtin import BUILTIN, locate
+from identiscope.errors import ModelError
+
+_WEIGHT_FILES = ("*.safetensors", "*.bin", "*.gguf", "*.safetensors.index.json", "*.bin.index.json")
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """A model ready to be traced: the module as loaded, its tokenizer if it reads text, and its name."""
+
+    module: nn.Module
+    tokenizer: Any
+    name: str
+
+    @property
+    def config(self) -> Any:
+        """transformers' configuration; None for a plain PyTorch module."""
+        return getattr(self.module, "config", None)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The dtype of the first floating-point weight."""
+        weights = (parameter for parameter in self.module.parameters() if parameter.is_floating_point())
+        return next((weight.dtype for weight in weights), torch.get_default_dtype())
+
+    @property
+    def is_transformers(self) -> bool:
+        """Whether this is one of transformers' models, rather than a plain PyTorch module."""
+        return isinstance(self.module, transformers.PreTrainedModel)
+
+    def __repr__(self) -> str:
+        parameters = sum(parameter.numel() for parameter in self.module.parameters())
+        return f"Model({self.name!r}, {type(self.module).__name__}, {parameters / 1e6:.1f} M parameters, {self.dtype})"
+
+
+def load(
+    model: "str | Path | nn.Module | Model" = "minilm",
+    tokenizer: Any = None,
+    *,
+    revision: str | None = None,
+    trust_remote_code: bool = False,
+    dtype: torch.dtype | None = None,
+    attn_implementation: str | None = None,
+) -> Model:
+    """A model to be traced.
+
+    >>> load()                                       # the built-in `minilm`
+    >>> load("./my-checkpoint")                      # a directory
+    >>> load("bert-base-uncased", revision="main")   # an id on the hub
+    >>> load(model, tokenizer)                       # already in memory; it is left as it was found
+    >>> load(torch.nn.TransformerEncoder(...))       # plain PyTorch
+
+    Weights are read as safetensors, or as a pickle that holds tensors alone; code in a checkpoint is run
+    only with `trust_remote_code=True`.
+    """
+    if isinstance(model, Model):
+        return model
+    if isinstance(model, nn.Module):
+        name = str(getattr(getattr(model, "config", None), "_name_or_path", "") or type(model).__name__)
+        return _checked(Model(model, tokenizer, name))
+    options: dict[str, Any] = {"revision": revision, "trust_remote_code": trust_remote_code}
+    if str(model) in BUILTIN:
+        folder, gguf = locate(str(model))
+        name, source = str(model), str(folder)
+        options = {"gguf_file": gguf} if gguf else {}
+    else:
+        name = source = str(model)
+        _check_folder(source)
+    chosen = {"dtype": dtype, "attn_implementation": attn_implementation}
+    loading = options | {key: value for key, value in chosen.items() if value is not None}
+    with _quiet():
+        module = _read_model(source, name, loading)
+        if tokenizer is None:
+            tokenizer = _read_tokenizer(source, options)
+    return _checked(Model(module.eval(), tokenizer, name))
+
+
+def _check_folder(source: str) -> None:
+    """Say in words what is missing before transformers says it in its own."""
+    folder = Path(source)
+    if folder.is_file():
+        raise ModelError(f"{source} is a file; give the directory that holds the model's config.json and weights.")
+    if not folder.is_dir():
+        if source.startswith((".", "/", "~")) or source.count("/") > 1 or "\\" in source:
+            raise ModelError(f"there is no directory {source}. Check the path, or give an id on the hub (owner/name).")
+        return
+    if not (folder / "config.json").is_file():
+        raise ModelError(f"{source} has no config.json; expected a directory written by `model.save_pretrained`.")
+    if not any(next(folder.glob(pattern), None) for pattern in _WEIGHT_FILES):
+        raise ModelError(
+            f"{source} has a config.json but no weights; expected model.safetensors (or pytorch_model.bin)."
+            " Save the model again with `model.save_pretrained`."
+        )
+
+
+def _read_model(source: str, name: str, options: dict[str, Any]) -> nn.Module:
+    try:
+        config_options = {key: value for key, value in options.items() if key != "dtype"}
+        config = transformers.AutoConfig.from_pretrained(source, **config_options)
+        # The class the checkpoint was saved from keeps its head, so that there are logits to compare.
+        architecture = (getattr(config, "architectures", None) or [""])[0]
+        known = getattr(transformers, architecture, None) if architecture else None
+        if options.get("gguf_file"):
+            known = transformers.AutoModelForCausalLM
+        if options.get("trust_remote_code") and known is None:
+            known = transformers.AutoModel
+        reader = transformers.AutoModel if known is None else known
+        # A mapping of states, never a pickle that runs code.
+        module = reader.from_pretrained(source, weights_only=True, **options)
+    except pickle.UnpicklingError as error:
+        raise ModelError(
+            f"the weights of {name} are a pickle that holds more than tensors, and loading it could run code."
+            " It is not loaded. Ask its author for safetensors."
+        ) from error
+    except (OSError, ValueError, KeyError, ImportError, RuntimeError, SafetensorError) as error:
+        raise ModelError(
+            f"cannot load {name!r} as a built-in name ({', '.join(BUILTIN)}), a directory or an id on the hub."
+            f" transformers said: {_first_lines(error)}"
+        ) from error
+    assert isinstance(module, nn.Module)
+    return module
+
+
+def _read_tokenizer(source: str, options: dict[str, Any]) -> Any:
+    """The tokenizer, or None: a vision model has none, and ids can be given without one."""
+    try:
+        return transformers.AutoTokenizer.from_pretrained(source, **options)
+    except Exception:  # transformers raises many kinds here, all of which mean: no tokenizer
+        return None
+
+
+def _first_lines(error: BaseException) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return " ".join(lines[:3]) or type(error).__name__
+
+
+def _checked(model: Model) -> Model:
+    """Refuse weights that cannot give a number."""
+    for name, parameter in model.module.named_parameters():
+        if parameter.is_floating_point() and not bool(torch.isfinite(parameter).all()):
+            raise ModelError(
+                f"the weight {name} of {model.name} has NaN or infinite entries; nothing computed with it means"
+                " anything. Load the checkpoint again, or in a wider dtype."
+            )
+    return model
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """transformers' bars and notes are not ours to print; both are set back as they were."""
+    verbosity = transformers_logging.get_verbosity()
+    bars = transformers_logging.is_progress_bar_enabled()
+    transformers_logging.set_verbosity_error()
+    transformers_logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        transformers_logging.set_verbosity(verbosity)
+        if bars:
+            transformers_logging.enable_progress_bar()

@@ -1,0 +1,148 @@
+"""The model as a function from input embeddings to the hidden states of every layer."""
+
+import sys
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any, overload
+
+import torch
+from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from identiscope.capture.forward import forward, left_as_found
+from identiscope.capture.inputs import Batch
+from identiscope.capture.models import Model
+from identiscope.errors import CaptureError
+from identiscope.linalg.agreement import explained_by, relative_error
+
+States = tuple[Tensor, ...]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Replay:
+    """Input embeddings [n, d] to hidden states (embeddings, layer 1, …), each [n, d].
+
+    >>> states = trace.replay(trace.embeddings)
+    >>> torch.func.jvp(trace.replay, (trace.embeddings,), (direction,))
+
+    With several streams (encoder and decoder), a mapping of embeddings gives a mapping of states.
+    It runs the model itself, on PyTorch's attention in plain operations, so that forward-mode derivatives
+    and `vmap` pass through. `entries` are the module calls, by stream, that read the input embeddings.
+    """
+
+    model: Model
+    batch: Batch
+    entries: Mapping[str, frozenset[tuple[nn.Module, int]]]
+    norms: Mapping[str, nn.Module]
+
+    @overload
+    def __call__(self, embeddings: Tensor, *, summed: bool = False) -> States: ...
+    @overload
+    def __call__(self, embeddings: Mapping[str, Tensor], *, summed: bool = False) -> dict[str, States]: ...
+    def __call__(
+        self, embeddings: Tensor | Mapping[str, Tensor], *, summed: bool = False
+    ) -> States | dict[str, States]:
+        """Hidden states for these input embeddings.
+
+        summed: the embeddings are the sums (token + segment + position) before the embedding norm, if the
+        model has one there.
+        """
+        if isinstance(embeddings, Mapping):
+            return self._run(embeddings, summed)
+        if len(self.entries) != 1:
+            raise CaptureError(
+                f"{self.model.name} has the streams {sorted(self.entries)}; give a mapping from stream to embeddings."
+            )
+        stream = next(iter(self.entries))
+        return self._run({stream: embeddings}, summed)[stream]
+
+    def _run(self, embeddings: Mapping[str, Tensor], summed: bool) -> dict[str, States]:
+        inputs = {
+            stream: self.norms[stream](x) if summed and stream in self.norms else x for stream, x in embeddings.items()
+        }
+        replaced = {
+            entry: inputs[stream] for stream, entries in self.entries.items() if stream in inputs for entry in entries
+        }
+        counts: dict[nn.Module, int] = {}
+
+        def enter(module: nn.Module, args: Any, kwargs: Any) -> Any:
+            number = counts[module] = counts.get(module, -1) + 1
+            x = replaced.get((module, number))
+            if x is None:
+                return None
+            if args:
+                return (x.reshape(args[0].shape), *args[1:]), kwargs
+            return args, kwargs | {"hidden_states": x.reshape(kwargs["hidden_states"].shape)}
+
+        with ExitStack() as stack:
+            stack.enter_context(left_as_found(self.model.module))
+            stack.enter_context(sdpa_kernel(SDPBackend.MATH))
+            _use_plain_activations(self.model.module, stack)
+            for module in {module for module, _ in replaced}:
+                stack.callback(module.register_forward_pre_hook(enter, with_kwargs=True).remove)
+            states = forward(self.model, self.batch.arguments).hidden_states
+        return {
+            stream: tuple(
+                inputs[stream] if layer == 0 and stream in inputs else state[0] for layer, state in enumerate(layers)
+            )
+            for stream, layers in states.items()
+        }
+
+
+def _use_plain_activations(module: nn.Module, stack: ExitStack) -> None:
+    """Bloom's activation hides its formula in a function that forward-mode derivatives cannot pass; use the formula."""
+    for inner in module.modules():
+        if type(inner).__name__ == "BloomGelu":
+            inner.forward = sys.modules[type(inner).__module__].bloom_gelu_forward
+            stack.callback(delattr, inner, "forward")
+
+
+def make_replay(model: Model, batch: Batch, states: Mapping[str, States], norms: Mapping[str, nn.Module]) -> Replay:
+    """Find the calls that read the input embeddings of one text, and check that replaying them reproduces `states`."""
+    entries: dict[str, set[tuple[nn.Module, int]]] = {stream: set() for stream in states}
+    counts: dict[nn.Module, int] = {}
+
+    def enter(module: nn.Module, args: Any, kwargs: Any) -> None:
+        number = counts[module] = counts.get(module, -1) + 1
+        x = args[0] if args else kwargs.get("hidden_states")
+        if not isinstance(x, Tensor):
+            return
+        for stream, layers in states.items():
+            # A batch of one: [1, n, d] and XLNet's [n, 1, d] hold the same numbers in the same order.
+            first = layers[0]
+            if x.numel() == first.numel() and x.shape[-1] == first.shape[-1] and x.dtype == first.dtype:
+                if torch.equal(x.reshape(first.shape), first):
+                    entries[stream].add((module, number))
+
+    with ExitStack() as stack:
+        stack.enter_context(torch.no_grad())
+        stack.enter_context(left_as_found(model.module))
+        for module in model.module.modules():
+            stack.callback(module.register_forward_pre_hook(enter, with_kwargs=True).remove)
+        forward(model, batch.arguments)
+    missing = [stream for stream, found in entries.items() if not found]
+    if missing:
+        raise CaptureError(
+            f"no module of {model.name} reads the input embeddings of {missing}; it cannot be replayed from them."
+        )
+    replay = Replay(model, batch, {stream: frozenset(found) for stream, found in entries.items()}, norms)
+    _check(replay, states)
+    return replay
+
+
+def _check(replay: Replay, states: Mapping[str, States]) -> None:
+    """Replaying must reproduce the states, and must really depend on what is put in."""
+    with torch.no_grad():
+        again = replay({stream: layers[0] for stream, layers in states.items()})
+        zero = replay({stream: torch.zeros_like(layers[0]) for stream, layers in states.items()})
+    for stream, layers in states.items():
+        for layer, (replayed, state) in enumerate(zip(again[stream], layers, strict=True)):
+            error = relative_error(replayed, state)
+            if not explained_by(error, state.dtype):
+                raise CaptureError(
+                    f"replaying {replay.model.name} from its input embeddings gives other hidden states: {stream},"
+                    f" layer {layer}, relative error {error:.1e}."
+                )
+        if len(layers) > 1 and torch.equal(zero[stream][1], layers[1]):
+            raise CaptureError(f"the hidden states of {replay.model.name} do not follow its input embeddings.")

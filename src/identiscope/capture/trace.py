@@ -1,0 +1,147 @@
+"""What one forward pass showed: tokens, hidden states, and every attention call, immutable and verified."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from html import escape
+
+from torch import Tensor, nn
+
+from identiscope.capture.inputs import Batch
+from identiscope.capture.models import Model
+from identiscope.capture.replay import Replay, make_replay
+from identiscope.capture.site import Site, SiteCheck
+from identiscope.errors import CaptureError, InputError
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Stream:
+    """One sequence of positions: its tokens and its hidden states.
+
+    `embeddings` [n, d] is what the first layer reads. `embedding_sum` is the sum of token, segment and
+    position embeddings before the norm that some models (BERT) put in between; elsewhere the same.
+    `hidden_states` holds `embeddings` and the output of every layer; as in transformers, the last one is
+    after the final norm in models that have one.
+    """
+
+    name: str
+    tokens: tuple[str, ...]
+    ids: tuple[int, ...] | None
+    offsets: tuple[tuple[int, int], ...] | None
+    special: tuple[bool, ...]
+    hidden_states: tuple[Tensor, ...]
+    embedding_sum: Tensor | None
+    cut: int = 0
+
+    @property
+    def embeddings(self) -> Tensor:
+        """What the first layer reads, [n, d]."""
+        if not self.hidden_states:
+            raise CaptureError(f"no hidden states were captured for {self.name}.")
+        return self.hidden_states[0]
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+
+@dataclass(frozen=True)
+class Verification:
+    """How the capture compares with what the model returned: per site, and in the number of sites."""
+
+    sites: tuple[SiteCheck, ...]
+    recorded: int
+    expected: int
+    complete: bool
+
+    @property
+    def verified(self) -> bool:
+        """Whether every check passed."""
+        return self.recorded == self.expected and all(site.verified for site in self.sites)
+
+    @property
+    def error(self) -> float:
+        """The largest relative error of any site."""
+        return max((site.error for site in self.sites), default=0.0)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Trace:
+    """What one forward pass on one text showed.
+
+    >>> trace = identiscope.trace(model, "The cat sat.")
+    >>> trace.tokens, trace.site(layer=2).attention(head=5)
+    """
+
+    model: Model | None
+    streams: Mapping[str, Stream]
+    sites: tuple[Site, ...]
+    logits: Tensor | None
+    recorded: int
+    expected: int
+    batch: Batch | None = None
+    norms: Mapping[str, nn.Module] = field(default_factory=dict)
+
+    @property
+    def main(self) -> Stream:
+        """The stream the text was given to."""
+        return next(iter(self.streams.values()))
+
+    @property
+    def tokens(self) -> tuple[str, ...]:
+        """The tokens of the text."""
+        return self.main.tokens
+
+    @property
+    def embeddings(self) -> Tensor:
+        """What the first layer reads, [n, d]."""
+        return self.main.embeddings
+
+    @property
+    def hidden_states(self) -> tuple[Tensor, ...]:
+        """The input embeddings and the output of every layer."""
+        return self.main.hidden_states
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The kinds of attention in this trace, in order of appearance."""
+        return tuple(dict.fromkeys(site.kind for site in self.sites))
+
+    def site(self, layer: int, kind: str | None = None, stream: str | None = None) -> Site:
+        """The attention call of a layer, counted from 0; kind or stream say which, if the model has several."""
+        found = [
+            site
+            for site in self.sites
+            if site.layer == layer and kind in (None, site.kind) and stream in (None, site.query_stream)
+        ]
+        if len(found) == 1:
+            return found[0]
+        have = sorted({(site.kind, site.query_stream, site.layer) for site in self.sites})
+        if not found:
+            raise InputError(
+                f"no captured layer {layer} of kind {kind or 'any'}; captured (kind, stream, layer): {have}."
+            )
+        raise InputError(f"layer {layer} has several attentions; say which kind or stream: {have}.")
+
+    def verify(self) -> Verification:
+        """Rebuild every captured site's output in full and compare it with what the model returned."""
+        return Verification(tuple(site.verify() for site in self.sites), self.recorded, self.expected, True)
+
+    @cached_property
+    def replay(self) -> Replay:
+        """The model as a function from input embeddings to the hidden states of all layers, on this text."""
+        if self.model is None or self.batch is None:
+            raise CaptureError("a trace made from arrays has no model to replay.")
+        states = {name: stream.hidden_states for name, stream in self.streams.items()}
+        if not all(states.values()):
+            raise CaptureError(f"{self.model.name} shows no hidden states to replay.")
+        return make_replay(self.model, self.batch, states, self.norms)
+
+    def __repr__(self) -> str:
+        name = "arrays" if self.model is None else self.model.name
+        heads = sum(len(site.heads) for site in self.sites)
+        return f"Trace({name!r}, {len(self.main)} tokens, {len(self.sites)} attention sites, {heads} heads)"
+
+    def _repr_html_(self) -> str:
+        words = " ".join(f"<code>{escape(token)}</code>" for token in self.tokens[:64])
+        more = f" … {len(self.main)} in all" if len(self.main) > 64 else ""
+        return f"<p><b>{escape(repr(self))}</b></p><p>{words}{more}</p>"
