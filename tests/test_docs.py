@@ -1,0 +1,43 @@
+"""Generated pages are up to date, and links between pages lead somewhere."""
+
+import importlib.util
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+PROJECT = Path(__file__).parents[1]
+PAGES = [PROJECT / "README.md", *sorted((PROJECT / "docs").rglob("*.md"))]
+
+
+@pytest.fixture(scope="module")
+def generate() -> Any:
+    spec = importlib.util.spec_from_file_location("generate", PROJECT / "docs" / "generate.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_command_page_is_what_the_commands_say(generate: Any) -> None:
+    assert (PROJECT / "docs" / "cli.md").read_text(encoding="utf-8") == generate.command_page()
+
+
+def test_family_page_is_what_is_measured_here(generate: Any) -> None:
+    """Every row but its error to the letter; the error below what is written."""
+    written = (PROJECT / "docs" / "families.md").read_text(encoding="utf-8")
+    measured = generate.measure()
+    errors = [float(row.split("|")[5]) for row in written.splitlines() if row.count("|") == 6 and "e-" in row]
+    assert len(errors) == len(measured)
+    for row, error in zip(measured, errors, strict=True):
+        assert row[4] <= error, row[0]
+    given = [(*row[:4], error / 2) for row, error in zip(measured, errors, strict=True)]
+    assert written == generate.family_page(given)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text(encoding="utf-8")):
+        if "://" not in target:
+            assert (page.parent / target).exists(), f"{page.name} links to {target}"
