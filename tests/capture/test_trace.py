@@ -1,6 +1,8 @@
 """A Trace: what it holds, how it is made from text, pairs, ids, pixels, plain modules and arrays."""
 
 import dataclasses
+import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -302,3 +304,50 @@ def test_smollm2_predicts_and_verifies(smollm2: identiscope.Model) -> None:
     assert {(site.heads, site.key_value_heads, site.d_v, site.mask) for site in verification.sites} == {
         (9, 3, 64, "causal")
     }
+
+
+# --- where a model can come from
+
+
+def test_an_id_on_the_hub_is_read_from_its_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The real path of a hub id and a revision, with a cache as a download leaves it."""
+    commit = "0123456789abcdef0123456789abcdef01234567"
+    home = tmp_path / "models--someone--tiny"
+    model: Any = families.FAMILIES["BERT"].model()
+    model.save_pretrained(home / "snapshots" / commit)
+    (home / "refs").mkdir()
+    (home / "refs" / "main").write_text(commit)
+    (home / "refs" / "other").write_text("f" * 40)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    loaded = identiscope.load("someone/tiny", revision="main")
+    assert identiscope.trace(loaded, families.TEXT).verify().error < 1e-12
+    with pytest.raises(identiscope.ModelError, match="cannot load 'someone/tiny'"):
+        identiscope.load("someone/tiny", revision="other")
+
+
+def test_code_in_a_checkpoint_runs_only_when_asked(tmp_path: Path) -> None:
+    model: Any = families.FAMILIES["BERT"].model()
+    model.save_pretrained(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    config |= {"model_type": "own", "architectures": ["OwnModel"]}
+    config["auto_map"] = {"AutoConfig": "own.OwnConfig", "AutoModel": "own.OwnModel"}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    (tmp_path / "own.py").write_text(
+        "from transformers import BertConfig, BertModel\n"
+        "class OwnConfig(BertConfig):\n    model_type = 'own'\n"
+        "class OwnModel(BertModel):\n    config_class = OwnConfig\n"
+    )
+    with pytest.raises(identiscope.ModelError, match="trust_remote_code"):
+        identiscope.load(tmp_path)
+    loaded = identiscope.load(tmp_path, trust_remote_code=True)
+    assert type(loaded.module).__name__ == "OwnModel"
+    trace = identiscope.trace(loaded, families.TEXT)
+    assert torch.equal(trace.hidden_states[-1], identiscope.trace(model, families.TEXT).hidden_states[-1])
+
+
+def test_a_saved_model_keeps_its_head(tmp_path: Path) -> None:
+    model: Any = families.FAMILIES["GPT-2"].model()
+    model.save_pretrained(tmp_path)
+    trace = identiscope.trace(identiscope.load(tmp_path), families.TEXT)
+    assert trace.logits is not None and trace.logits.shape == (12, families.VOCABULARY)
+    assert identiscope.load(tmp_path, dtype=torch.float32).dtype == torch.float32

@@ -207,7 +207,7 @@ def _padded(model: Model, rows: list[_Row]) -> tuple[dict[str, Tensor], list[dic
     length = max(len(row.ids) for row in rows)
     left = getattr(model.tokenizer, "padding_side", "right") == "left"
     filler = getattr(model.config, "pad_token_id", None) or getattr(model.tokenizer, "pad_token_id", None) or 0
-    device = next(model.module.parameters()).device
+    device = model.device
     ids = torch.full((len(rows), length), filler, dtype=torch.long, device=device)
     mask = torch.zeros_like(ids)
     types = torch.zeros_like(ids)
@@ -271,7 +271,7 @@ def _tensors(model: Model, tensors: list[Tensor]) -> Batch:
     stacked = [tensor if tensor.dim() == rank + 1 else tensor[None] for tensor in tensors]
     if len({tensor.shape[1:] for tensor in stacked}) > 1:
         raise InputError(f"tensors of one batch need one shape; given {[tuple(tensor.shape) for tensor in tensors]}.")
-    values = torch.cat(stacked).to(model.dtype)
+    values = torch.cat(stacked).to(model.device, model.dtype)
     arguments = {name: values}
     labels: list[dict[str, Labels]] = [{} for _ in range(values.shape[0])]
     if getattr(model.config, "is_encoder_decoder", False):

@@ -39,6 +39,11 @@ class Model:
         return next((weight.dtype for weight in weights), torch.get_default_dtype())
 
     @property
+    def device(self) -> torch.device:
+        """Where the first weight is."""
+        return next((parameter.device for parameter in self.module.parameters()), torch.device("cpu"))
+
+    @property
     def is_transformers(self) -> bool:
         """Whether this is one of transformers' models, rather than a plain PyTorch module."""
         return isinstance(self.module, transformers.PreTrainedModel)

@@ -105,6 +105,6 @@ def _masks(arguments: Any, heads: int) -> Bias:
     for part in parts:
         part = part if part.dim() == 4 else part[None, None]
         if part.dtype == torch.bool:
-            part = torch.zeros(part.shape).masked_fill(part, -torch.inf)
+            part = torch.zeros(part.shape, device=part.device).masked_fill(part, -torch.inf)
         added = part if added is None else added + part
     return read_mask(added, None, False)

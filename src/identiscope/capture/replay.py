@@ -111,9 +111,9 @@ def make_replay(model: Model, batch: Batch, states: Mapping[str, States], norms:
         for stream, layers in states.items():
             # A batch of one: [1, n, d] and XLNet's [n, 1, d] hold the same numbers in the same order.
             first = layers[0]
-            if x.numel() == first.numel() and x.shape[-1] == first.shape[-1] and x.dtype == first.dtype:
-                if torch.equal(x.reshape(first.shape), first):
-                    entries[stream].add((module, number))
+            alike = x.numel() == first.numel() and x.shape[-1] == first.shape[-1] and x.dtype == first.dtype
+            if alike and torch.equal(x.reshape(first.shape), first):
+                entries[stream].add((module, number))
 
     with ExitStack() as stack:
         stack.enter_context(torch.no_grad())

@@ -96,8 +96,7 @@ class Site:
 
     def attention(self, head: int, rows: Sequence[int] | Tensor | None = None) -> Tensor:
         """The map of one head in float64, [query, key], or only the given query rows of it."""
-        place = self.place(head)
-        chosen = torch.arange(self.queries) if rows is None else torch.as_tensor(rows, dtype=torch.long)
+        place, chosen = self.place(head), self._chosen(rows)
         if self.given is not None:
             return self.given[place, chosen].double()
         assert self.query is not None and self.key is not None
@@ -109,7 +108,7 @@ class Site:
             scale=self.scale,
             softcap=self.softcap,
             sinks=None if self.sinks is None else self.sinks[place, None],
-            queries=chosen.to(self.query.device),
+            queries=chosen,
         )[0]
 
     def attention_in_rows(self, head: int, size: int = ROWS) -> Iterator[tuple[Tensor, Tensor]]:
@@ -123,11 +122,19 @@ class Site:
 
     def allowed_keys(self, head: int, rows: Sequence[int] | Tensor | None = None) -> Tensor:
         """Which keys each query row may see, [query, key]."""
-        chosen = torch.arange(self.queries) if rows is None else torch.as_tensor(rows, dtype=torch.long)
+        chosen = self._chosen(rows)
         allowed = _of_head(self.bias.allowed, self.place(head))
         cells = Bias(allowed, self.bias.causal).cells(chosen, self.keys)
         shape = (len(chosen), self.keys)
-        return torch.ones(shape, dtype=torch.bool) if cells is None else cells.expand(1, *shape)[0]
+        if cells is None:
+            return torch.ones(shape, dtype=torch.bool, device=chosen.device)
+        return cells.expand(1, *shape)[0]
+
+    def _chosen(self, rows: Sequence[int] | Tensor | None) -> Tensor:
+        device = self.context.device
+        if rows is None:
+            return torch.arange(self.queries, device=device)
+        return torch.as_tensor(rows, dtype=torch.long, device=device)
 
     @property
     def mask(self) -> str:
@@ -171,7 +178,7 @@ class Site:
         assert self.output is not None
         worst, size = 0.0, float(self.output.double().abs().max())
         for part in rows.split(ROWS):
-            rebuilt = torch.zeros(len(part), self.output.shape[-1], dtype=torch.float64)
+            rebuilt = torch.zeros(len(part), self.output.shape[-1], dtype=torch.float64, device=self.output.device)
             if self.projection_bias is not None:
                 rebuilt += self.projection_bias.double()
             for head in range(self.head_count):

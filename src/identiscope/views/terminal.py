@@ -7,7 +7,6 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-
 # Our widest table.
 WIDTH = 120
 
