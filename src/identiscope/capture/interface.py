@@ -84,7 +84,8 @@ def _watched(kernel: Any, implementation: str, watcher: Watcher) -> Any:
             value=value,
             bias=watcher.read_mask(attention_mask, options.get("position_bias"), triangle),
             scale=query.shape[-1] ** -0.5 if scale is None else float(scale),
-            softcap=options.get("softcap"),
+            # Some versions pass it to SDPA too, which takes no notice of it.
+            softcap=None if implementation == "sdpa" else options.get("softcap"),
             sinks=None if sinks is None else sinks.detach(),
             context=query,
             causal=causal,
