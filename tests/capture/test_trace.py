@@ -351,3 +351,33 @@ def test_a_saved_model_keeps_its_head(tmp_path: Path) -> None:
     trace = identiscope.trace(identiscope.load(tmp_path), families.TEXT)
     assert trace.logits is not None and trace.logits.shape == (12, families.VOCABULARY)
     assert identiscope.load(tmp_path, dtype=torch.float32).dtype == torch.float32
+
+
+# --- the bias inside the values
+
+
+@pytest.mark.parametrize("name", ["BERT", "GPT-2", "GPT-NeoX", "OPT", "Phi-3", "Llama", "DeepSeek-V3", "GPT-BigCode"])
+def test_value_bias_is_what_the_values_lose_when_biases_are_zero(name: str) -> None:
+    """Set every bias of the first attention block to zero: its values change by exactly the bias found."""
+    model: Any = families.ALL[name].model()
+    before = identiscope.trace(model, families.TEXT).site(0)
+    attention = next(
+        module for module in model.modules() if "Attention" in type(module).__name__ and list(module.parameters())
+    )
+    with torch.no_grad():
+        for key, parameter in attention.named_parameters():
+            if "bias" in key:
+                parameter.zero_()
+    after = identiscope.trace(model, families.TEXT).site(0)
+    assert before.value_bias is not None
+    difference = before.value - after.value
+    assert torch.allclose(difference, before.value_bias[:, None].expand_as(difference), atol=1e-12)
+    assert bool(before.value_bias.any()) == bool(difference.any())
+
+
+def test_value_bias_follows_the_chosen_heads() -> None:
+    model = families.ALL["GPT-OSS"].model()
+    whole = identiscope.trace(model, families.TEXT).site(0)
+    some = identiscope.trace(model, families.TEXT, heads=[3]).site(0)
+    assert whole.value_bias is not None and some.value_bias is not None
+    assert torch.equal(some.value_bias[0], whole.value_bias[1])

@@ -19,6 +19,7 @@ def from_arrays(
     *,
     projection: Any = None,
     projection_bias: Any = None,
+    value_bias: Any = None,
     mask: Any = None,
     output: Any = None,
     tokens: Sequence[str] | None = None,
@@ -27,8 +28,8 @@ def from_arrays(
 
     attention [layer, head, query, key], value [layer, kv_head, key, d_v]; fewer axes stand for one head,
     or one layer. projection [layer, head, d_v, model] is each head's output map H; without it T = V.
-    mask [query, key] is True where a key may be seen. output [layer, query, model], if known, is what the
-    block returned, and lets `Trace.verify` compare.
+    value_bias [layer, kv_head, d_v] is the bias inside the values. mask [query, key] is True where a key may
+    be seen. output [layer, query, model], if known, is what the block returned, and lets `Trace.verify` compare.
     """
     weights = _axes(attention, 4, "attention", "[layer, head, query, key]")
     values = _axes(value, 4, "value", "[layer, kv_head, key, d_v]")
@@ -52,6 +53,7 @@ def from_arrays(
         raise InputError(f"{len(names)} tokens were given for {keys} keys.")
     outputs = None if output is None else _axes(output, 3, "output", "[layer, query, model]")
     bias = None if projection_bias is None else _axes(projection_bias, 2, "projection_bias", "[layer, model]")
+    inside = None if value_bias is None else _axes(value_bias, 3, "value_bias", "[layer, kv_head, d_v]")
     shared = tuple(head // (heads // groups) for head in range(heads))
     sites = tuple(
         Site(
@@ -74,6 +76,7 @@ def from_arrays(
             projection=maps[layer],
             projection_bias=None if bias is None else bias[layer],
             output=None if outputs is None else outputs[layer],
+            value_bias=None if inside is None else inside[layer],
             given=weights[layer],
         )
         for layer in range(layers)

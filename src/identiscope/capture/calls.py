@@ -17,7 +17,8 @@ class Call:
 
     query [batch, head, query, channel]; key and value the same with their own number of heads; context,
     the kernel's output, [batch, head, query, d_v]. projection [head·d_v, model] and output [batch, query,
-    model] are what the linear layer behind the kernel holds and returned.
+    model] are what the linear layer behind the kernel holds and returned. value_bias [kv_head, d_v] is what
+    the layer that made the values adds to them: zeros where it has no bias, None where it was not found.
     """
 
     name: str
@@ -30,6 +31,7 @@ class Call:
     sinks: Tensor | None
     context: Tensor
     causal: bool
+    value_bias: Tensor | None = None
     index: int = -1
     projection: Tensor | None = None
     projection_bias: Tensor | None = None
@@ -80,6 +82,8 @@ class Watcher:
     frames: list[Any] = field(default_factory=list)
     linears_since: list[str] = field(default_factory=list)
     _pending: Call | None = None
+    # Where each linear layer since the last call put its output, with its bias and width.
+    _outputs: dict[int, tuple[Tensor | None, int]] = field(default_factory=dict)
     _allowed: list[Tensor] = field(default_factory=list)
     _masks: dict[tuple[int, int, bool], tuple[Any, Bias]] = field(default_factory=dict)
 
@@ -109,6 +113,9 @@ class Watcher:
     def began(self, call: Call) -> None:
         """Take in a new call; what its output runs into is still to come."""
         self.finish()
+        if call.value_bias is None:
+            call.value_bias = self._bias_of(call.value)
+        self._outputs.clear()
         call.index = self.count
         self.count += 1
         self._pending = call
@@ -116,6 +123,7 @@ class Watcher:
 
     def met_linear(self, given: Tensor, weight: Tensor, bias: Tensor | None, returned: Tensor) -> None:
         """A linear map ran, weight [in, out]: if it took the last call's context, it is the output projection."""
+        self._outputs[returned.untyped_storage().data_ptr()] = (bias, returned.shape[-1])
         call = self._pending
         if call is None:
             return
@@ -137,6 +145,21 @@ class Watcher:
             return
         call.projection, call.projection_bias, call.projection_input = weight, bias, given
         call.output = returned.reshape(batch, queries, -1)
+
+    def _bias_of(self, value: Tensor) -> Tensor | None:
+        """The bias in the values [batch, kv_head, key, d_v], if they are a view of a linear layer's output."""
+        found = self._outputs.get(value.untyped_storage().data_ptr())
+        _, heads, _, width = value.shape
+        if found is None or value.stride(-1) != 1:
+            return None
+        bias, row = found
+        if bias is None:
+            return value.new_zeros(heads, width)
+        # Where in a row of that output the head's channels begin, be it of values alone or of query, key and value.
+        begins = [(value.storage_offset() + head * value.stride(1)) % row for head in range(heads)]
+        if any(begin + width > row for begin in begins):
+            return None
+        return torch.stack([bias[begin : begin + width] for begin in begins])
 
     def finish(self) -> None:
         """The last call is over: hand it on."""

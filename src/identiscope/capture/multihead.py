@@ -71,6 +71,7 @@ def _read(
         sinks=None,
         context=query,
         causal=bool(given.arguments["is_causal"]),
+        value_bias=_value_bias(biases[2], value),
         projection=module.out_proj.weight.detach().T,
         projection_bias=None if module.out_proj.bias is None else module.out_proj.bias.detach(),
         output=projected,
@@ -78,6 +79,11 @@ def _read(
     # The kernel's own output is not to be had here; the block's is, and is what gets compared.
     call.context = (call.weights() @ repeat_heads(value, module.num_heads).double()).to(value.dtype)
     return call, projected
+
+
+def _value_bias(bias: Tensor | None, value: Tensor) -> Tensor:
+    heads, width = value.shape[1], value.shape[3]
+    return value.new_zeros(heads, width) if bias is None else bias.detach().reshape(heads, width)
 
 
 def _batched(module: nn.MultiheadAttention, tensor: Tensor) -> Tensor:

@@ -44,8 +44,9 @@ class Site:
     query [head, query, channel]; key [kv_head, key, channel]; value [kv_head, key, d_v]; context
     [head, query, d_v] is A·V as the kernel returned it; projection [head, d_v, model] is each head's H.
     Only the heads in `heads` keep their query, key and value; context and projection are those of all
-    heads, in the model's order. `output` [query, model] is what the block returned. `given` holds the map
-    where it was given as an array instead of computed from query and key.
+    heads, in the model's order. `output` [query, model] is what the block returned. `value_bias` [kv_head,
+    d_v] is the bias inside the values: zeros without one, None if it could not be told. `given` holds the
+    map where it was given as an array instead of computed from query and key.
     """
 
     index: int
@@ -67,6 +68,7 @@ class Site:
     projection: Tensor
     projection_bias: Tensor | None
     output: Tensor | None
+    value_bias: Tensor | None = None
     given: Tensor | None = None
 
     @property
@@ -135,6 +137,14 @@ class Site:
         if rows is None:
             return torch.arange(self.queries, device=device)
         return torch.as_tensor(rows, dtype=torch.long, device=device)
+
+    def row_sums(self) -> Tensor | None:
+        """What the rows of every chosen head sum to, [head, query]; None for exactly one (no sink, not given)."""
+        if self.sinks is None and self.given is None:
+            return None
+        return torch.stack(
+            [torch.cat([weights.sum(-1) for _, weights in self.attention_in_rows(head)]) for head in self.heads]
+        )
 
     @property
     def mask(self) -> str:
@@ -249,6 +259,7 @@ def site_of(
         projection=call.projection.reshape(count, width, -1),
         projection_bias=call.projection_bias,
         output=_rows(call.output[text], at_query).detach(),
+        value_bias=None if call.value_bias is None else call.value_bias[shared],
     )
 
 
