@@ -1,0 +1,87 @@
+"""All attention rows with the same output as one given row."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from identiscope.errors import InputError
+from identiscope.linalg.linear_program import best_row
+from identiscope.linalg.simplex_constraints import SimplexConstraints
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """What makes a row, or a whole map, an alternative: how little it breaks, as the largest over its rows.
+
+    `least_weight` is its smallest weight (negative: not attention), `row_sum_error` the largest change of a
+    row sum, `output_error` the largest ‖a'T − aT‖ and `output_error_relative` that over ‖aT‖.
+    """
+
+    least_weight: float
+    row_sum_error: float
+    output_error: float
+    output_error_relative: float
+
+
+@dataclass(frozen=True)
+class RowPolytope:
+    """{a ≥ 0, a·[T,1] = row·[T,1]} of one head and query, over its `allowed` keys (indices of the full row).
+
+    `basis` [allowed, direction] spans col([T,1]), `points` [allowed, channel] is T up to rotation.
+    """
+
+    row: np.ndarray
+    basis: np.ndarray
+    points: np.ndarray
+    allowed: np.ndarray
+    keys: int
+
+    @property
+    def freedom(self) -> int:
+        """Dimension of LN([T,1]): 0 means that the row is identifiable."""
+        return len(self.row) - int(self.basis.shape[1])
+
+    def best(self, cost: np.ndarray) -> np.ndarray:
+        """Row over the allowed keys of least cost."""
+        return best_row(self.basis, self.row, cost)
+
+    def full(self, row: np.ndarray) -> Tensor:
+        """A row over the allowed keys as a row over all keys."""
+        spread = torch.zeros(self.keys, dtype=torch.float64)
+        spread[torch.from_numpy(self.allowed)] = torch.from_numpy(np.ascontiguousarray(row))
+        return spread
+
+    def certificate(self, row: np.ndarray) -> Certificate:
+        """How well a row over the allowed keys keeps what it must."""
+        return certify(torch.from_numpy(self.points), torch.from_numpy(self.row)[None], torch.from_numpy(row)[None])
+
+
+def certify(points: Tensor, rows: Tensor, alternative: Tensor) -> Certificate:
+    """Certificate of alternative rows [row, key] for rows [row, key], with T up to rotation [key, channel]."""
+    change = ((alternative - rows) @ points).norm(dim=-1)
+    size = (rows @ points).norm(dim=-1)
+    relative = torch.where(size > 0, change / torch.where(size > 0, size, 1), change)
+    return Certificate(
+        float(alternative.min()),
+        float((alternative.sum(-1) - rows.sum(-1)).abs().max()),
+        float(change.max()),
+        float(relative.max()),
+    )
+
+
+def row_polytope(constraint: SimplexConstraints, row: Tensor, inside: Tensor) -> RowPolytope:
+    """Polytope of one row of raw attention [key], over the keys where `inside` [key] is true."""
+    if bool((row < 0).any()) or not bool(torch.isfinite(row).all()) or bool((row[~inside] != 0).any()):
+        raise InputError(
+            "the attention row has negative weights, weights that are not finite, or weight on keys that are "
+            "not allowed; pass raw attention after the softmax, and the mask that belongs to it"
+        )
+    return RowPolytope(
+        row[inside].double().numpy(),
+        np.ascontiguousarray(constraint.basis.numpy()),
+        constraint.rows.numpy(),
+        inside.nonzero()[:, 0].numpy(),
+        len(row),
+    )

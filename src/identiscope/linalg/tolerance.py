@@ -1,0 +1,88 @@
+"""The only home of a tolerance: every cutoff and floor of the package, and why it is what it is."""
+
+import math
+
+import torch
+
+from identiscope.errors import InputError
+
+#: Squaring a matrix squares its condition number. A Gram matrix summed in float64 resolves singular values
+#: down to about sqrt(eps64) = 1.5e-8 of the largest; at 1e-5 its eigenvalues still carry six digits and the
+#: rows solved from it reproduce the output to about eps64 / 1e-5 = 2e-11. A float32 pass has its noise floor
+#: at max(shape)·1.2e-7 (6e-5 at 512 tokens), above this, so Gram matrices suffice there; where the cutoff is
+#: lower (a float64 pass, a tiny float32 one), an orthogonal factorisation is used instead.
+GRAM_FLOOR = 1e-5
+
+#: How much rounding, relative to the square of the cutoff, a Gram matrix formed as R·G·Rᵀ may carry.
+GRAM_NOISE_SHARE = 1e-2
+
+#: From this ratio of smallest to largest singular value on, an inverted Cholesky factor loses at most
+#: eps64 / 1e-2² = 2e-12 of the output, and the eigenvectors of the Gram matrix need not be computed.
+WELL_CONDITIONED = 1e-2
+
+#: Below this ratio between the last kept and the first dropped singular value, a rank is called uncertain.
+CLEAR_GAP = 3.0
+
+#: A Newton iteration on rows of order one is finished at this residual, relative to the target.
+NEWTON_FINISHED = 1e-13
+
+#: A first Newton iteration in float32 stops here: its rounding allows little less.
+NEWTON_ROUGH = 1e-5
+
+#: A row that a Newton iteration left with more than this residual is handed to the slower solver.
+NEWTON_ACCEPTED = 1e-10
+
+#: Weights of a linear program's vertex below this share of the row sum are zero: HiGHS is feasible to 1e-9.
+VERTEX_ZERO = 1e-8
+
+#: The feasibility HiGHS is asked for; the polished vertex is better than that.
+PROGRAM_FEASIBILITY = 1e-9
+
+#: A variance below this share of the mean square is rounding, and a correlation with it is undefined.
+VARIANCE_FLOOR = 1e-20
+
+#: A direction whose projection keeps less than this share of its norm has no part in the null space.
+DIRECTION_FLOOR = 1e-9
+
+_HALF_PRECISIONS = (torch.float16, torch.bfloat16)
+_PRECISIONS = (torch.float64, torch.float32, *_HALF_PRECISIONS)
+
+
+def machine_epsilon(precision: torch.dtype) -> float:
+    """Spacing of the numbers next to one.
+
+    >>> machine_epsilon(torch.float32)
+    1.1920928955078125e-07
+    """
+    if precision not in _PRECISIONS:
+        raise InputError(
+            f"precision {precision} was given, expected one of {', '.join(map(str, _PRECISIONS))}; "
+            "pass the dtype in which the forward pass computed the values"
+        )
+    return float(torch.finfo(precision).eps)
+
+
+def relative_cutoff(keys: int, channels: int, model: int, precision: torch.dtype) -> float:
+    """Cutoff of the singular values of T (keys×model, of rank at most `channels`), relative to the largest.
+
+    float64 and float32 products are summed in their own precision: max(shape)·eps, as LAPACK users expect.
+    float16 and bfloat16 products are summed in float32 and rounded once. That rounding is at most
+    eps/2 · ‖V‖_F ≤ eps/2 · sqrt(min(keys, channels)) · σ_max, so sqrt(min(keys, channels))·eps covers it;
+    max(shape)·eps would exceed one from 128 tokens on in bfloat16 and call every rank zero.
+
+    >>> relative_cutoff(512, 32, 384, torch.float32) == 512 * 2**-23
+    True
+    """
+    epsilon = machine_epsilon(precision)
+    if precision in _HALF_PRECISIONS:
+        return math.sqrt(max(min(keys, channels), 1)) * epsilon
+    return max(keys, model) * epsilon
+
+
+def output_resolution(precision: torch.dtype) -> float:
+    """Relative size below which a direction of T cannot be seen in an output of this precision.
+
+    Alternatives must keep the output, so they respect every direction down to here and not only those above
+    `relative_cutoff`: the polytope so described is never too large.
+    """
+    return max(machine_epsilon(precision), 8 * machine_epsilon(torch.float64))

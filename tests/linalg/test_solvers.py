@@ -1,0 +1,174 @@
+"""The row solvers on their own: regimes of prefixes, ill-conditioned rows, the dual solvers and programs."""
+
+import numpy as np
+import pytest
+import torch
+
+import reference
+from identiscope.linalg.allowed import describe_allowed
+from identiscope.linalg.coordinates import coordinates
+from identiscope.linalg.distances import jensen_shannon, largest_step, total_variation
+from identiscope.linalg.interior_point import interior_point_dual
+from identiscope.linalg.linear_program import _polish, best_row
+from identiscope.linalg.maximum_entropy import maximum_entropy_rows
+from identiscope.linalg.minimum_norm import minimum_norm_rows
+from identiscope.linalg.polytope import certify
+from identiscope.linalg.prefix_rows import tall_prefixes, wide_prefixes
+from identiscope.linalg.projection_factor import projection_factor
+from identiscope.linalg.row_projection import project_rows
+from identiscope.linalg.weighted_gram import weighted_gram
+
+
+def orthonormal(generator, keys, columns):
+    matrix = np.concatenate([np.ones((keys, 1)), generator.standard_normal((keys, columns - 1))], 1)
+    return torch.from_numpy(np.linalg.qr(matrix)[0])
+
+
+@pytest.mark.parametrize("precision", [torch.float32, torch.float64])
+@pytest.mark.parametrize("decay", [1e-2, 1e-4, 1e-7, 1e-11])
+@pytest.mark.parametrize("kind", ["all", "causal", "sliding", "blocks"])
+def test_output_is_kept_however_fast_the_spectrum_falls(kind, decay, precision):
+    """A row keeps the part of its output above the cutoff; below it nothing is promised."""
+    generator = np.random.default_rng(0)
+    value = generator.standard_normal((1, 120, 8)) * np.geomspace(1, decay, 8)
+    projection = torch.linalg.qr(torch.from_numpy(generator.standard_normal((100, 8)))).Q.mT[None]
+    matrix = reference.allowed_matrix(kind, 120, 120, window=40)
+    attention = reference.softmax_rows(generator, 1, matrix)
+    points = coordinates(torch.from_numpy(value), projection_factor(projection), precision)
+    context = torch.from_numpy(attention @ value)
+    found = project_rows(points, points.target(context, None), describe_allowed(torch.from_numpy(matrix), 120, 120))
+    right = found.right[0].numpy() @ np.eye(found.right.shape[-1])
+    dense = found.left[0].numpy() @ right.T * matrix
+    size = np.linalg.norm(value[0], 2)
+    promised = 1e-10 if precision == torch.float64 or decay > 1e-3 else 2 * 120 * 2**-23
+    assert np.linalg.norm((dense - attention[0]) @ value[0], axis=1).max() < promised * size
+    assert np.linalg.norm(dense, axis=1).max() <= np.linalg.norm(attention[0], axis=1).max() * (1 + 1e-6)
+
+
+def test_regimes_of_prefixes():
+    generator = torch.Generator().manual_seed(0)
+    value = torch.randn(1, 60, 6, generator=generator)
+    value[0, 4] = value[0, 0] + value[0, 1]
+    points = coordinates(value, projection_factor(torch.randn(1, 6, 90, generator=generator)))
+    assert wide_prefixes(points, slice(0, 1)) == [4]
+    assert tall_prefixes(points, slice(0, 1)) == [7]
+    flat = coordinates(value * torch.tensor([1.0, 1, 1, 1, 1, 0]), projection_factor(torch.eye(6, 90)[None]))
+    assert tall_prefixes(flat, slice(0, 1)) == [61]
+
+
+def test_interior_point_finds_the_piece_of_peaked_rows():
+    generator = np.random.default_rng(1)
+    basis = orthonormal(generator, 60, 9)
+    rows = torch.from_numpy(reference.softmax_rows(generator, 40, np.ones((1, 60), dtype=bool), 6.0)[:, 0])
+    target = rows @ basis
+    target = target / target.norm(dim=1, keepdim=True)
+    dual = interior_point_dual(weighted_gram(basis), target)
+    answer = (dual @ basis.mT).clamp(min=0)
+    assert float((answer @ basis - target).norm(dim=1).median()) < 1e-7
+    exact = minimum_norm_rows(basis, target)
+    assert float(exact.residual.max()) < 1e-12
+    assert float(((exact.dual @ basis.mT).clamp(min=0) - answer).abs().max()) < 1e-3
+
+
+def test_minimum_norm_says_so_when_there_is_no_such_row():
+    """A target outside the cone of the basis: no non-negative row has it, and the residual is that far."""
+    generator = np.random.default_rng(2)
+    basis = orthonormal(generator, 20, 4)
+    inside = basis.mean(0, keepdim=True)
+    outside = inside + 10 * torch.eye(4, dtype=torch.float64)[1:2]
+    found = minimum_norm_rows(basis, torch.cat([inside, outside]))
+    assert float(found.residual[0]) < 1e-12
+    assert float(found.residual[1]) > 0.1
+
+
+def test_maximum_entropy_is_a_softmax_and_beats_other_rows():
+    generator = np.random.default_rng(3)
+    basis = orthonormal(generator, 25, 5)[:, 1:]
+    mask = torch.from_numpy(reference.allowed_matrix("causal", 25, 25))
+    rows = torch.from_numpy(reference.softmax_rows(generator, 1, mask.numpy(), 2.0)[0]) * 0.8
+    found = maximum_entropy_rows(basis, rows @ basis, rows.sum(1), mask)
+    assert float(found.residual.max()) < 1e-9
+    assert bool((found.rows[~mask] == 0).all())
+    assert float((found.rows.sum(1) - 0.8).abs().max()) < 1e-12
+    entropy = -torch.special.xlogy(found.rows, found.rows).sum(1)
+    raw = -torch.special.xlogy(rows, rows).sum(1)
+    assert bool((entropy >= raw - 1e-9).all())
+    assert float((entropy - raw).max()) > 0.1
+
+
+def test_best_row_is_exact_and_never_worse_than_the_row():
+    generator = np.random.default_rng(4)
+    basis = orthonormal(generator, 50, 8).numpy()
+    for scale in (1.0, 1e-6):
+        row = scale * reference.softmax_rows(generator, 1, np.ones((1, 50), dtype=bool), 3.0)[0, 0]
+        for _ in range(10):
+            cost = generator.standard_normal(50)
+            found = best_row(basis, row, cost)
+            assert found.min() >= 0
+            assert np.abs((found - row) @ basis).max() < 1e-13 * scale
+            assert cost @ found <= cost @ row
+            assert (found > 0).sum() <= 8
+    assert best_row(np.eye(3), np.array([0.5, 0.5, 0.0]), np.ones(3)).tolist() == [0.5, 0.5, 0.0]
+
+
+def test_a_vertex_with_rounding_is_solved_again():
+    generator = np.random.default_rng(6)
+    basis = orthonormal(generator, 30, 5).numpy()
+    vertex = np.zeros(30)
+    vertex[[2, 7, 11, 20]] = [0.4, 0.3, 0.2, 0.1]
+    rounded = vertex + 1e-10 * generator.standard_normal(30)
+    found = _polish(basis, vertex @ basis, rounded)
+    assert np.abs(found - vertex).max() < 1e-14
+    assert ((found > 0) == (vertex > 0)).all()
+
+
+def test_certificate_sees_every_kind_of_breach():
+    points = torch.tensor([[1.0, 0.0], [0.0, 2.0]]).double()
+    rows = torch.tensor([[0.5, 0.5]]).double()
+    moved = certify(points, rows, torch.tensor([[1.1, -0.2]]).double())
+    assert moved.least_weight == pytest.approx(-0.2)
+    assert moved.row_sum_error == pytest.approx(0.1)
+    assert moved.output_error == pytest.approx(np.hypot(0.6, 1.4))
+    assert moved.output_error_relative == pytest.approx(np.hypot(0.6, 1.4) / np.hypot(0.5, 1.0))
+    same = certify(points, rows, rows)
+    assert (same.row_sum_error, same.output_error) == (0, 0)
+
+
+def test_minimum_norm_of_very_peaked_rows():
+    """Rows whose Newton path crosses hundreds of pieces; they are solved from an interior point."""
+    generator = np.random.default_rng(7)
+    basis = orthonormal(generator, 128, 33)
+    logits = 12 * generator.standard_normal((60, 128))
+    rows = np.exp(logits - logits.max(1, keepdims=True))
+    rows = torch.from_numpy(rows / rows.sum(1, keepdims=True))
+    found = minimum_norm_rows(basis, rows @ basis)
+    assert float(found.residual.max()) < 1e-10
+    answer = (found.dual @ basis.mT).clamp(min=0)
+    assert bool((answer.norm(dim=1) <= rows.norm(dim=1) + 1e-9).all())
+
+
+def test_distances():
+    generator = np.random.default_rng(5)
+    first, second = (
+        torch.from_numpy(reference.softmax_rows(generator, 1, np.ones((4, 9), dtype=bool))[0]) for _ in "ab"
+    )
+    assert float((total_variation(first, second) - 0.5 * (first - second).abs().sum(1)).abs().max()) < 1e-16
+    middle = 0.5 * (first + second)
+    expected = 0.5 * ((first * (first / middle).log()).sum(1) + (second * (second / middle).log()).sum(1))
+    assert float((jensen_shannon(first, second) - expected).abs().max()) < 1e-15
+    assert float(jensen_shannon(first, first).max()) == 0
+    direction = second - first
+    steps = [reference.largest_step(row, way) for row, way in zip(first.tolist(), direction.tolist(), strict=True)]
+    assert largest_step(first, direction).tolist() == pytest.approx(steps, rel=1e-15)
+    assert largest_step(first, torch.ones(9).double()).tolist() == [torch.inf] * 4
+
+
+def test_maximum_entropy_of_peaked_rows_does_not_overshoot():
+    """Rows with up to 0.999 on one key: a full Newton step would saturate the softmax and stay there."""
+    generator = np.random.default_rng(8)
+    basis = orthonormal(generator, 128, 33)[:, 1:]
+    logits = np.geomspace(1, 8, 60)[:, None] * generator.standard_normal((60, 128))
+    rows = np.exp(logits - logits.max(1, keepdims=True))
+    rows = torch.from_numpy(rows / rows.sum(1, keepdims=True))
+    found = maximum_entropy_rows(basis, rows @ basis, rows.sum(1))
+    assert float(found.residual.max()) < 1e-10
