@@ -1,0 +1,193 @@
+"""Other attention rows with the same output: along a direction, as far as can be found, without a token."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from identiscope.errors import InputError, MathError
+from identiscope.linalg.allowed import Allowed
+from identiscope.linalg.distances import jensen_shannon, largest_step, total_variation
+from identiscope.linalg.polytope import Certificate, RowPolytope
+from identiscope.linalg.projection_factor import ProjectionFactor
+from identiscope.linalg.tolerance import DIRECTION_FLOOR
+from identiscope.methods.factored import RawRows
+from identiscope.methods.polytopes import head_rows
+
+
+@dataclass(frozen=True)
+class Alternative:
+    """An attention row [key] with the output and row sum of another, and the certificate that it is one.
+
+    `total_variation` and `jensen_shannon` (nats) say how far it is from the raw row.
+    """
+
+    query: int
+    row: Tensor
+    certificate: Certificate
+    total_variation: float
+    jensen_shannon: float
+
+
+def alternative_along(
+    value: Tensor,
+    output_projection: Tensor | ProjectionFactor,
+    raw: RawRows,
+    direction: Tensor,
+    *,
+    head: int,
+    query: int,
+    queries: int | None = None,
+    allowed: Allowed = None,
+    precision: torch.dtype | None = None,
+) -> Alternative:
+    """The row a + λ_max·ã (§3.3), with ã the projection of `direction` [key] on LN([T,1]) of the row's keys.
+
+    Near a one-hot row λ_max is close to zero, and so is the distance: a dimension alone says nothing there.
+
+    >>> from identiscope.methods.factored import rows_of
+    >>> attention = torch.tensor([[[0.75, 0.25]]])
+    >>> values, projection = torch.ones(1, 2, 1), torch.ones(1, 1, 1)
+    >>> first = torch.tensor([1.0, 0.0])
+    >>> alternative_along(values, projection, rows_of(attention), first, head=0, query=0, queries=1).row
+    tensor([1., 0.], dtype=torch.float64)
+    """
+    polytope = head_rows(value, output_projection, raw, head, queries, allowed, precision).polytope(query)
+    if direction.shape != (polytope.keys,):
+        raise InputError(f"a direction of shape {list(direction.shape)} was given, expected [key={polytope.keys}]")
+    wanted = direction.double().numpy()[polytope.allowed]
+    inward = wanted - polytope.basis @ (polytope.basis.T @ wanted)
+    # Once more: the first projection leaves a rounding error relative to what was taken away.
+    inward = inward - polytope.basis @ (polytope.basis.T @ inward)
+    size = float(np.linalg.norm(inward))
+    if polytope.freedom == 0 or size <= DIRECTION_FLOOR * float(np.linalg.norm(wanted)):
+        raise MathError(
+            f"the direction has no part in LN([T,1]) of query {query}, whose dimension is {polytope.freedom}; "
+            "take one from null_space_basis, or a row with more allowed keys than channels plus one"
+        )
+    inward = inward / size
+    row = torch.from_numpy(polytope.row)
+    step = float(largest_step(row, torch.from_numpy(inward)))
+    return _alternative(polytope, query, np.maximum(polytope.row + step * inward, 0))
+
+
+def alternative_avoiding(
+    value: Tensor,
+    output_projection: Tensor | ProjectionFactor,
+    raw: RawRows,
+    *,
+    head: int,
+    query: int,
+    keys: Sequence[int],
+    queries: int | None = None,
+    allowed: Allowed = None,
+    precision: torch.dtype | None = None,
+) -> Alternative:
+    """The row with the same output and the least weight on some keys together (a linear program).
+
+    >>> from identiscope.methods.factored import rows_of
+    >>> attention = torch.tensor([[[0.75, 0.25]]])
+    >>> values, projection = torch.ones(1, 2, 1), torch.ones(1, 1, 1)
+    >>> found = alternative_avoiding(values, projection, rows_of(attention), head=0, query=0, keys=[0], queries=1)
+    >>> found.row.round(decimals=9)
+    tensor([0., 1.], dtype=torch.float64)
+    """
+    polytope = head_rows(value, output_projection, raw, head, queries, allowed, precision).polytope(query)
+    return _alternative(polytope, query, polytope.best(_indicator(polytope, query, keys)))
+
+
+def alternative_favouring(
+    value: Tensor,
+    output_projection: Tensor | ProjectionFactor,
+    raw: RawRows,
+    *,
+    head: int,
+    query: int,
+    keys: Sequence[int],
+    queries: int | None = None,
+    allowed: Allowed = None,
+    precision: torch.dtype | None = None,
+) -> Alternative:
+    """The row with the same output and the most weight on some keys together (a linear program)."""
+    polytope = head_rows(value, output_projection, raw, head, queries, allowed, precision).polytope(query)
+    return _alternative(polytope, query, polytope.best(-_indicator(polytope, query, keys)))
+
+
+def alternative_farthest(
+    value: Tensor,
+    output_projection: Tensor | ProjectionFactor,
+    raw: RawRows,
+    *,
+    head: int,
+    query: int,
+    measure: Literal["total_variation", "jensen_shannon"] = "total_variation",
+    starts: int = 6,
+    seed: int = 0,
+    queries: int | None = None,
+    allowed: Allowed = None,
+    precision: torch.dtype | None = None,
+) -> Alternative:
+    """The farthest row with the same output that was found: its distance is a lower bound on the farthest.
+
+    Both distances are convex, so the farthest row is a vertex, and finding it is hard in general. From several
+    vertices (away from the row itself, and in `starts` random directions) the distance is replaced by its
+    tangent and a linear program solved, until nothing gains: each step goes farther, none is known to be last.
+    """
+    if measure not in ("total_variation", "jensen_shannon"):
+        raise InputError(f"measure={measure!r} was given, expected 'total_variation' or 'jensen_shannon'")
+    polytope = head_rows(value, output_projection, raw, head, queries, allowed, precision).polytope(query)
+    row, best = polytope.row, polytope.row
+    if polytope.freedom == 0:
+        return _alternative(polytope, query, row)
+    generator = np.random.default_rng(seed)
+    directions = [row, *(generator.standard_normal(len(row)) for _ in range(starts))]
+    for direction in directions:
+        found, distance = row, -1.0
+        cost = direction
+        while True:
+            new = polytope.best(cost)
+            reached = _distance(measure, row, new)
+            # A gain that is rounding only would let two vertices of equal distance alternate for ever.
+            if reached <= distance * (1 + DIRECTION_FLOOR):
+                break
+            found, distance = new, reached
+            cost = -_tangent(measure, row, found)
+        if distance > _distance(measure, row, best):
+            best = found
+    return _alternative(polytope, query, best)
+
+
+def _tangent(measure: str, row: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """Gradient of the distance in the second row, from the side that is open at weights of zero."""
+    if measure == "total_variation":
+        return np.where(other >= row, 1.0, -1.0)
+    tiny = 1e-12
+    gradient: np.ndarray = np.log((other + tiny) / (0.5 * (row + other) + tiny))
+    return gradient
+
+
+def _distance(measure: str, row: np.ndarray, other: np.ndarray) -> float:
+    function = total_variation if measure == "total_variation" else jensen_shannon
+    return float(function(torch.from_numpy(row), torch.from_numpy(other)))
+
+
+def _indicator(polytope: RowPolytope, query: int, keys: Sequence[int]) -> np.ndarray:
+    chosen = np.isin(polytope.allowed, list(keys))
+    if chosen.sum() != len(set(keys)) or not len(keys):
+        raise InputError(
+            f"keys {list(keys)} of query {query} were given, expected some of its {len(polytope.allowed)} allowed keys"
+        )
+    return chosen.astype(float)
+
+
+def _alternative(polytope: RowPolytope, query: int, row: np.ndarray) -> Alternative:
+    return Alternative(
+        query,
+        polytope.full(row),
+        polytope.certificate(row),
+        _distance("total_variation", polytope.row, row),
+        _distance("jensen_shannon", polytope.row, row),
+    )

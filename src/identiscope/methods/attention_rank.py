@@ -1,0 +1,62 @@
+"""Rank of T and dimension of its null space: how many attention maps give a head the same output."""
+
+import warnings
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from identiscope.linalg.column_space import Spectrum, column_space
+from identiscope.linalg.coordinates import coordinates
+from identiscope.linalg.projection_factor import ProjectionFactor
+from identiscope.methods.effective import as_factor
+
+
+@dataclass(frozen=True)
+class AttentionRank:
+    """Per head: the spectrum of T and of [T,1], the dimensions of their left null spaces, and the bounds.
+
+    `null_dimension` is dim LN(T) = n − rank(T) (eq. 6), `simplex_null_dimension` is dim LN([T,1]) (§3.3).
+    The bounds hold for any weights and text: rank(T) ≤ `rank_bound` (eq. 3), and the two dimensions are at
+    least `null_dimension_bound` and `simplex_null_dimension_bound`.
+    """
+
+    spectrum: Spectrum
+    simplex_spectrum: Spectrum
+    null_dimension: Tensor
+    simplex_null_dimension: Tensor
+    rank_bound: int
+    null_dimension_bound: int
+    simplex_null_dimension_bound: int
+
+
+def attention_rank(
+    value: Tensor,
+    output_projection: Tensor | ProjectionFactor,
+    *,
+    precision: torch.dtype | None = None,
+    value_bias: Tensor | None = None,
+) -> AttentionRank:
+    """Rank and null space of every head over all keys, in float64, with the cutoff of the pass's precision.
+
+    `value` [kv_head, key, channel], `output_projection` [head, channel, model]. Warns where there is no gap
+    in the spectrum at the cutoff, so that the rank is a matter of convention.
+
+    >>> found = attention_rank(torch.eye(4, 2)[None], torch.eye(2, 6)[None])
+    >>> found.spectrum.rank, found.null_dimension, found.simplex_null_dimension
+    (tensor([2]), tensor([2]), tensor([1]))
+    """
+    factor = as_factor(output_projection)
+    keys, bound = value.shape[1], min(value.shape[1], value.shape[2], factor.model)
+    plain = column_space(coordinates(value, factor, precision, value_bias=value_bias)).spectrum
+    ones = column_space(coordinates(value, factor, precision, with_ones=True)).spectrum
+    unsure = plain.uncertain.nonzero()[:, 0].tolist()
+    if unsure:
+        warnings.warn(
+            f"the rank of heads {unsure} is uncertain: their singular values have no gap at the cutoff "
+            "(see spectrum.gap); compare the spectrum before relying on a dimension",
+            stacklevel=2,
+        )
+    return AttentionRank(
+        plain, ones, keys - plain.rank, keys - ones.rank, bound, keys - bound, max(keys - bound - 1, 0)
+    )

@@ -1,0 +1,53 @@
+"""Canonical attention: of all attention rows with the same output, the shortest."""
+
+import torch
+from torch import Tensor
+
+from identiscope.linalg.allowed import Allowed, describe_allowed
+from identiscope.linalg.minimum_norm import minimum_norm_rows
+from identiscope.linalg.projection_factor import ProjectionFactor
+from identiscope.linalg.simplex_constraints import head_constraints
+from identiscope.methods.effective import as_factor
+from identiscope.methods.factored import FactoredAttention, RawRows, raw_block, row_slices
+
+
+def canonical(
+    value: Tensor,
+    output_projection: Tensor | ProjectionFactor,
+    raw: RawRows,
+    *,
+    queries: int | None = None,
+    allowed: Allowed = None,
+    precision: torch.dtype | None = None,
+) -> FactoredAttention:
+    """The minimum-norm row of {a ≥ 0, a·[T,1] = A·[T,1]}, for every row (the open question of §3.4 and §7).
+
+    Unique, always feasible (A is), the same for all attention with this output: rows sum to what A's sum to
+    and are zero outside the `allowed` keys. `value` [kv_head, key, channel], `raw` gives the attention of a
+    slice of queries; `queries` is their number (default: that of the keys). The `residual` [head, query] of
+    the answer is ‖a·[T,1] − A·[T,1]‖ in orthonormal coordinates, the only KKT condition that can fail.
+
+    >>> from identiscope.methods.factored import rows_of
+    >>> attention = torch.tensor([[[0.5, 0.25, 0.25]]])
+    >>> canonical(torch.ones(1, 3, 1), torch.ones(1, 1, 1), rows_of(attention), queries=1).dense()
+    tensor([[[0.3333, 0.3333, 0.3333]]], dtype=torch.float64)
+    """
+    factor = as_factor(output_projection)
+    heads, keys, channels = len(factor.triangle), value.shape[1], value.shape[2]
+    described = describe_allowed(allowed, keys if queries is None else queries, keys)
+    shape = (heads, described.queries, keys)
+    left = torch.zeros(heads, described.queries, channels + 1, dtype=torch.float64)
+    right = left.new_zeros(heads, keys, channels + 1)
+    residual = left.new_zeros(shape[:2])
+    constraints = [head_constraints(value, factor, head, precision) for head in range(heads)]
+    for head, constraint in enumerate(constraints):
+        right[head, :, : constraint.basis.shape[1]] = constraint.basis
+    for rows in row_slices(shape):
+        weights = raw_block(raw, rows, shape)
+        inside = None if described.everything else described.block(rows)
+        for head, constraint in enumerate(constraints):
+            basis = constraint.basis
+            found = minimum_norm_rows(basis, weights[head] @ basis, inside)
+            left[head, rows, : basis.shape[1]] = found.dual
+            residual[head, rows] = found.residual
+    return FactoredAttention(left, right, described, clipped=True, raw=raw, residual=residual)

@@ -1,0 +1,147 @@
+"""Between which bounds an attention weight may lie, the output being what it is."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from identiscope.errors import InputError
+from identiscope.linalg.allowed import Allowed
+from identiscope.linalg.polytope import RowPolytope
+from identiscope.linalg.projection_factor import ProjectionFactor
+from identiscope.methods.factored import RawRows
+from identiscope.methods.polytopes import HeadRows, head_rows
+
+#: Called with the number of weights done and their total.
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class Intervals:
+    """Cells (query, key) with their weight and the least and most it can be; each field is [cell].
+
+    `lower_row` and `upper_row` [cell, key] are attention rows with the same output that attain the bounds.
+    `freedom` is dim LN([T,1]) of the cell's row: 0 means that the interval is the weight itself.
+    """
+
+    query: Tensor
+    key: Tensor
+    weight: Tensor
+    lower: Tensor
+    upper: Tensor
+    freedom: Tensor
+    lower_row: Tensor
+    upper_row: Tensor
+
+
+def intervals(
+    value: Tensor,
+    output_projection: Tensor | ProjectionFactor,
+    raw: RawRows,
+    *,
+    head: int,
+    query: int | None = None,
+    keys: Sequence[int] | None = None,
+    cells: Sequence[tuple[int, int]] | None = None,
+    top: int | None = None,
+    queries: int | None = None,
+    allowed: Allowed = None,
+    precision: torch.dtype | None = None,
+    progress: Progress | None = None,
+) -> Intervals:
+    """[min, max] of weights over {a ≥ 0, a·[T,1] = A·[T,1]}: two linear programs per weight, often only one.
+
+    Which weights: those of one `query` (all its allowed keys, or `keys`), some `cells` (query, key), the
+    `top` largest weights of the head, or, with none of these, the whole head. `progress(done, total)` is
+    called after each weight.
+
+    >>> from identiscope.methods.factored import rows_of
+    >>> attention = torch.tensor([[[0.5, 0.25, 0.25]]])
+    >>> found = intervals(torch.ones(1, 3, 1), torch.ones(1, 1, 1), rows_of(attention), head=0, query=0, queries=1)
+    >>> found.lower.tolist(), found.upper.tolist()
+    ([0.0, 0.0, 0.0], [1.0, 1.0, 1.0])
+    """
+    if sum(choice is not None for choice in (query, cells, top)) > 1 or (keys is not None and query is None):
+        raise InputError(
+            "more than one of query, cells and top were given, or keys without a query; choose one query "
+            "(with keys= for some of its weights), or cells, or top, or nothing for the whole head"
+        )
+    rows = head_rows(value, output_projection, raw, head, queries, allowed, precision)
+    wanted: dict[int, list[int]] = {}
+    if cells is not None:
+        for row, key in cells:
+            wanted.setdefault(row, []).append(key)
+    elif query is not None:
+        wanted[query] = list(keys) if keys is not None else _allowed(rows, query)
+    elif top is not None:
+        for row, key in _largest(rows, top):
+            wanted.setdefault(row, []).append(key)
+    else:
+        wanted = {row: _allowed(rows, row) for row in range(rows.allowed.queries)}
+    total, done = sum(map(len, wanted.values())), 0
+    parts = []
+    for row, columns in wanted.items():
+
+        def one_done() -> None:
+            nonlocal done
+            done += 1
+            if progress is not None:
+                progress(done, total)
+
+        parts.append(_of_row(rows.polytope(row), row, columns, one_done))
+    return Intervals(*(torch.cat(field) for field in zip(*parts, strict=True)))
+
+
+def _of_row(polytope: RowPolytope, query: int, columns: list[int], one_done: Callable[[], None]) -> tuple[Tensor, ...]:
+    position = {int(key): index for index, key in enumerate(polytope.allowed)}
+    missing = [key for key in columns if key not in position]
+    if missing:
+        raise InputError(f"keys {missing} of query {query} were asked for, but that query may not look at them")
+    row, places = polytope.row, [position[key] for key in columns]
+    highest = []
+    for place in places:
+        cost = np.zeros(len(row))
+        cost[place] = -1.0
+        highest.append(polytope.best(cost) if polytope.freedom else row)
+        one_done()
+    # A vertex has at most as many weights as there are constraints, and its zeros prove lower bounds: most
+    # second programs need not be solved.
+    known, lowest = list(highest), []
+    for place in places:
+        zero = next((vertex for vertex in known if vertex[place] == 0), None)
+        if zero is None and polytope.freedom:
+            cost = np.zeros(len(row))
+            cost[place] = 1.0
+            zero = polytope.best(cost)
+            known.append(zero)
+        lowest.append(row if zero is None else zero)
+    lower = torch.tensor([found[place] for found, place in zip(lowest, places, strict=True)]).double()
+    upper = torch.tensor([found[place] for found, place in zip(highest, places, strict=True)]).double()
+    return (
+        torch.full((len(places),), query),
+        torch.tensor(columns, dtype=torch.long),
+        torch.from_numpy(row[places]),
+        lower,
+        upper,
+        torch.full((len(places),), polytope.freedom),
+        torch.stack([polytope.full(found) for found in lowest]),
+        torch.stack([polytope.full(found) for found in highest]),
+    )
+
+
+def _allowed(rows: HeadRows, query: int) -> list[int]:
+    keys: list[int] = rows.allowed.row(query).nonzero()[:, 0].tolist()
+    return keys
+
+
+def _largest(rows: HeadRows, top: int) -> list[tuple[int, int]]:
+    """The cells of largest raw weight of a head, largest first."""
+    cells = []
+    for query in range(rows.allowed.queries):
+        keys, row = _allowed(rows, query), rows.row(query)
+        cells += sorted(((float(row[key]), query, key) for key in keys), key=lambda cell: -cell[0])[:top]
+    if not 1 <= top <= len(cells):
+        raise InputError(f"the top {top} weights were asked for, expected between 1 and {len(cells)}")
+    return [(query, key) for _, query, key in sorted(cells, key=lambda cell: -cell[0])[:top]]
