@@ -20,16 +20,17 @@ ALLOWED = {
     "methods": {"methods", "linalg", "errors"},
     "results": {"errors", "identiscope"},
     "capture": {"capture", "linalg", "errors"},
+    "analysis": {"analysis", "methods", "results", "linalg", "errors", "capture"},
     "views": {"views", "results", "errors"},
-    "corpus": {"corpus", "capture", "methods", "results", "linalg", "errors", "identiscope"},
-    "experiments": {"experiments", "corpus", "capture", "methods", "results", "views", "linalg", "errors"},
-    "commands": {"commands", "experiments", "corpus", "capture", "methods", "results", "views", "errors"},
+    "corpus": {"corpus", "analysis", "capture", "methods", "results", "linalg", "errors", "identiscope"},
+    "experiments": {"experiments", "analysis", "corpus", "capture", "methods", "results", "views", "linalg", "errors"},
+    "commands": {"commands", "experiments", "analysis", "corpus", "capture", "methods", "results", "views", "errors"},
     "cli": {"commands", "errors", "identiscope"},
     "__main__": {"cli"},
-    "identiscope": {"capture", "errors", "experiments", "methods", "results", "views", "corpus"},
+    "identiscope": {"analysis", "capture", "errors", "experiments", "methods", "results", "views", "corpus"},
 }
 # Who may import which package of others.
-ONLY = {"transformers": {"capture"}, "xarray": {"results", "views", "corpus", "experiments"}}
+ONLY = {"transformers": {"capture"}, "xarray": {"results", "analysis", "views", "corpus", "experiments"}}
 HEAVY = {"torch", "transformers", "numpy", "scipy", "xarray", "matplotlib", "rich"}
 NOT = {"views": {"torch", "transformers"}}
 

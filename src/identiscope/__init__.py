@@ -14,6 +14,13 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from identiscope.analysis.alternatives import attention_alternative
+    from identiscope.analysis.attention import (
+        attention_identifiability,
+        attention_intervals,
+        attention_maps,
+        factored_attention,
+    )
     from identiscope.capture import (
         Model,
         Outcome,
@@ -30,19 +37,40 @@ if TYPE_CHECKING:
         watching,
     )
     from identiscope.errors import CaptureError, IdentiscopeError, InputError, MathError, ModelError
+    from identiscope.experiments.attention_figures import (
+        attention_between_types,
+        correlation_by_length,
+        passage_maps,
+    )
+    from identiscope.experiments.proof import prove
+    from identiscope.results import load_result, save_result
+    from identiscope.views.plotting import plot
 
 _HOMES = {
+    "identiscope.analysis.alternatives": ("attention_alternative",),
+    "identiscope.analysis.attention": (
+        "attention_identifiability", "attention_intervals", "attention_maps", "factored_attention",
+    ),
     "identiscope.capture": (
         "Model", "Outcome", "Replay", "Site", "Stream", "Trace", "Verification",
         "from_arrays", "load", "stream", "substitute", "trace", "watching",
     ),
     "identiscope.errors": ("CaptureError", "IdentiscopeError", "InputError", "MathError", "ModelError"),
+    "identiscope.experiments.attention_figures": (
+        "attention_between_types", "correlation_by_length", "passage_maps",
+    ),
+    "identiscope.experiments.proof": ("prove",),
+    "identiscope.results": ("load_result", "save_result"),
+    "identiscope.views.plotting": ("plot",),
 }  # fmt: skip
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
     "CaptureError", "IdentiscopeError", "InputError", "MathError", "Model", "ModelError", "Outcome", "Replay",
-    "Site", "Stream", "Trace", "Verification", "from_arrays", "load", "stream", "substitute", "trace", "watching",
+    "Site", "Stream", "Trace", "Verification", "attention_alternative", "attention_between_types",
+    "attention_identifiability", "attention_intervals", "attention_maps", "correlation_by_length",
+    "factored_attention", "from_arrays", "load", "load_result", "passage_maps", "plot", "prove", "save_result",
+    "stream", "substitute", "trace", "watching",
 ]  # fmt: skip
 
 

@@ -31,11 +31,12 @@ def make_result(
 
     >>> make_result("null_share", {"null_share": (("layer", "head"), shares)}, coordinates={"layer": range(6)})
 
-    arrays: name → (axis names, values); values may be torch tensors. coordinates: labels by axis name.
+    arrays: name → (axis names, values); values may be torch tensors. coordinates: labels by axis name, or
+    name → (axis name, labels) for labels that are not the axis itself, such as tokens, which repeat.
     provenance: JSON values; they become attributes of the dataset.
     """
     data = {name: (tuple(axes), _numpy(values)) for name, (axes, values) in arrays.items()}
-    labels = {axis: (axis, _labels(values)) for axis, values in (coordinates or {}).items()}
+    labels = {name: _coordinate(name, values) for name, values in (coordinates or {}).items()}
     return xr.Dataset(data, coords=labels, attrs={"method": method, "version": __version__, **(provenance or {})})
 
 
@@ -86,6 +87,11 @@ def _numpy(values: Any) -> np.ndarray:
     if hasattr(values, "detach"):
         values = values.detach().cpu().numpy()
     return np.asarray(values)
+
+
+def _coordinate(name: str, values: Any) -> tuple[str, np.ndarray]:
+    axis, labels = values if isinstance(values, tuple) and len(values) == 2 else (name, values)
+    return axis, _labels(labels)
 
 
 def _labels(values: Any) -> np.ndarray:

@@ -9,6 +9,16 @@ from identiscope.capture.models import Model
 
 TEXT = "The nurse told the doctor that she had found the keys, but nobody knew whose they were."
 
+# Longer than the head width of every built-in model, so that there is something not to be identified.
+PASSAGE = (
+    "The lighthouse keeper wrote a letter to his sister every Sunday, although no ship had come to the island since the"
+    " storm. He told her about the birds that nested under the lamp, about the bread he had burnt, and about the light"
+    " itself, which he said was the only thing on the island that never slept. When the supply boat came at last, the"
+    " captain took the letters, thirty of them, and asked why he had not simply waited and written one. The keeper"
+    " thought about this for a while. Then he said that a letter is not the news it carries; it is the hour in which it"
+    " was written, and he had wanted her to have the hours."
+)
+
 
 def sample_input(model: Model) -> tuple[Any, str]:
     """An input the model can take, and in words what it is."""

@@ -1,0 +1,1 @@
+"""Methods applied to a Trace: tensors go in, labelled results come out."""

@@ -1,0 +1,139 @@
+"""Alternatives of a Trace, and their proof in the running model."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import families
+import identiscope
+from identiscope.capture.samples import PASSAGE
+from identiscope.experiments.proof import random_perturbation
+
+LONG = (families.TEXT * 2)[:20]
+
+
+def check(trace: identiscope.Trace, layer: int, head: int, other: Any, rows: list[int] | None = None) -> None:
+    """What makes a map an alternative, computed here from the site alone."""
+    site = trace.site(layer)
+    transformed = site.value_of(head).double() @ site.projection[head].double()
+    raw, changed = site.attention(head), torch.from_numpy(other.alternative.values)
+    assert float(changed.min()) >= -1e-9
+    assert torch.allclose(changed.sum(-1), raw.sum(-1), atol=1e-9)
+    assert torch.allclose(changed @ transformed, raw @ transformed, atol=1e-9 * float(transformed.abs().max()))
+    assert not bool(changed[~site.allowed_keys(head)].any())
+    assert np.allclose(other.total_variation, 0.5 * (changed - raw).abs().sum(-1).numpy(), atol=1e-9)
+    if rows is not None:
+        still = [row for row in range(site.queries) if row not in rows]
+        assert torch.equal(changed[still], raw[still])
+    assert other.attrs["output_error_relative"] < 1e-8
+
+
+@pytest.mark.parametrize("name", ["BERT", "GPT-2", "Llama", "Mistral", "GPT-OSS"])
+@pytest.mark.parametrize("how", ["farthest", "avoid", "favour", "along"])
+def test_every_kind_of_alternative(name: str, how: Any) -> None:
+    trace = identiscope.trace(families.ALL[name].model(), LONG)
+    rows, options = [15, 19], {}
+    if how in ("avoid", "favour"):
+        options["token"] = 15
+        rows = [16, 19]
+    if how == "along":
+        options["direction"] = torch.linspace(-1, 1, 20)
+    if how == "along" and name == "Mistral":
+        with pytest.raises(identiscope.MathError, match="dimension is 0"):  # five keys in the window, eight channels
+            identiscope.attention_alternative(trace, 1, 2, how=how, rows=rows, **options)
+        return
+    other = identiscope.attention_alternative(trace, 1, 2, how=how, rows=rows, **options)
+    check(trace, 1, 2, other, rows)
+    moved = other.total_variation.values[rows]
+    if name != "Mistral":
+        assert (moved > 1e-3).all()
+    weight = other.alternative.values[19, 15] - other.raw.values[19, 15]
+    if how == "avoid":
+        assert weight <= 1e-12
+    if how == "favour":
+        assert weight >= -1e-12
+
+
+def test_a_row_that_may_not_see_the_token_is_left_alone() -> None:
+    trace = identiscope.trace(families.ALL["GPT-2"].model(), LONG)
+    other = identiscope.attention_alternative(trace, 0, 0, how="avoid", token=18)
+    check(trace, 0, 0, other)
+    assert not other.total_variation.values[:18].any()
+
+
+def test_a_realisable_map_is_a_softmax_of_low_rank_logits() -> None:
+    trace = identiscope.trace(families.ALL["BERT"].model(), LONG)
+    other = identiscope.attention_alternative(trace, 1, 2, how="realisable")
+    check(trace, 1, 2, other)
+    logits = np.log(other.alternative.values)
+    centred = logits - logits.mean(1, keepdims=True)
+    values = np.linalg.svd(centred, compute_uv=False)
+    assert values[8] < 1e-8 * values[0]  # d_k = 8
+    assert float(other.total_variation.max()) > 1e-3
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"how": "nearest"}, "expected one of farthest"),
+        ({"how": "avoid"}, "needs token="),
+        ({"how": "along"}, "needs a direction"),
+        ({"rows": [20]}, "rows 0 to 19"),
+        ({"how": "realisable", "rows": [1]}, "leave rows out"),
+    ],
+)
+def test_what_cannot_be_asked(options: Any, message: str) -> None:
+    trace = identiscope.trace(families.ALL["BERT"].model(), LONG)
+    with pytest.raises(identiscope.InputError, match=message):
+        identiscope.attention_alternative(trace, 0, 0, **options)
+
+
+def test_random_perturbation_moves_each_row_as_far_as_asked() -> None:
+    generator = torch.Generator().manual_seed(0)
+    allowed = torch.ones(30, 30, dtype=torch.bool).tril()
+    logits = torch.randn(30, 30, generator=generator, dtype=torch.float64).masked_fill(~allowed, -torch.inf)
+    raw = torch.softmax(3 * logits, -1)
+    distance = torch.rand(30, generator=generator, dtype=torch.float64) * 0.5
+    distance[0] = 0.0
+    moved = random_perturbation(raw, allowed, distance, seed=1)
+    assert float(moved.min()) >= 0
+    assert torch.allclose(moved.sum(-1), torch.ones(30, dtype=torch.float64))
+    assert not bool(moved[~allowed].any())
+    reachable = 1 - torch.where(allowed, raw, torch.inf).min(-1).values
+    expected = torch.minimum(distance, reachable)
+    assert torch.allclose(0.5 * (moved - raw).abs().sum(-1), expected, atol=1e-12)
+
+
+@pytest.mark.parametrize(("layer", "head"), [(0, 0), (2, 9), (5, 11)])
+def test_proof_on_minilm(minilm: identiscope.Model, layer: int, head: int) -> None:
+    trace = identiscope.trace(minilm, PASSAGE)
+    other = identiscope.attention_alternative(trace, layer, head, rows=range(40, 52), starts=1)
+    assert float(other.total_variation.max()) >= 0.1
+    proof = identiscope.prove(minilm, PASSAGE, layer, head, other)
+    same, random = proof.sel(map="alternative"), proof.sel(map="random")
+    assert np.isclose(same.total_variation, random.total_variation)
+    assert float(same.hidden_states) <= 1e-5
+    assert float(random.hidden_states) >= 1000 * float(same.hidden_states)
+    assert float(random.head_output) >= 1000 * float(same.head_output)
+    assert float(proof.ratio) >= 1000
+    assert np.isnan(same.logits)
+
+
+@pytest.mark.parametrize(("layer", "head"), [(0, 3), (15, 4)])
+def test_proof_on_smollm2(smollm2: identiscope.Model, layer: int, head: int) -> None:
+    """Causal, grouped queries, a language model's logits; rows beyond the 65th are free."""
+    trace = identiscope.trace(smollm2, PASSAGE, layers=[layer])
+    other = identiscope.attention_alternative(trace, layer, head, rows=range(110, 135), starts=1)
+    assert float(other.total_variation.max()) >= 0.1
+    proof = identiscope.prove(smollm2, PASSAGE, layer, head, other)
+    same, random = proof.sel(map="alternative"), proof.sel(map="random")
+    assert float(same.logits) <= 1e-5
+    assert float(random.logits) >= 1000 * float(same.logits)
+    assert float(proof.ratio) >= 1000
+
+
+def test_a_map_of_the_wrong_shape_proves_nothing(minilm: identiscope.Model) -> None:
+    with pytest.raises(identiscope.InputError, match=r"shape \(3, 3\); this head's map has \(9, 9\)"):
+        identiscope.prove(minilm, "The cat sat on the mat.", 0, 0, torch.eye(3))
