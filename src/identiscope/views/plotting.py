@@ -1,0 +1,37 @@
+"""`plot(result, ax=…)`: which function draws the result of which method."""
+
+from importlib import import_module
+from typing import Any
+
+import xarray as xr
+from matplotlib.axes import Axes
+
+from identiscope.errors import InputError
+
+# method → the function in views that draws its result.
+PLOTS = {
+    "attention_identifiability": "attention_plots.plot_attention_identifiability",
+    "attention_intervals": "attention_plots.plot_attention_intervals",
+    "attention_maps": "attention_plots.plot_attention_maps",
+    "attention_between_types": "attention_plots.plot_attention_between_types",
+    "correlation_by_length": "attention_plots.plot_correlation_by_length",
+}
+
+
+def plot(result: xr.Dataset, ax: Axes | None = None, **options: Any) -> Axes:
+    """Draw a result; its method says how.
+
+    >>> identiscope.plot(identiscope.attention_identifiability(trace))
+
+    Without an `ax` a new figure is made. options are those of the drawing function, such as `values="raw"`.
+    """
+    method = str(result.attrs.get("method"))
+    if method not in PLOTS:
+        raise InputError(f"there is no plot for {method!r}; there are plots for {', '.join(sorted(PLOTS))}.")
+    module, _, function = PLOTS[method].partition(".")
+    if ax is None:
+        import matplotlib.pyplot as plt
+
+        _, ax = plt.subplots(figsize=(7, 4.5), layout="constrained")
+    drawn: Axes = getattr(import_module(f"identiscope.views.{module}"), function)(result, ax, **options)
+    return drawn
