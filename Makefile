@@ -18,9 +18,10 @@ demo: $(READY)
 	mkdir -p $(DEMO)
 	$(BIN)/identiscope check minilm
 	$(BIN)/identiscope check minilm --json > $(DEMO)/check.json
-	$(BIN)/identiscope trace minilm
 	$(BIN)/identiscope trace minilm > $(DEMO)/trace.txt
-	@echo "written: $(DEMO)/check.json $(DEMO)/trace.txt"
+	$(BIN)/identiscope attention minilm --out $(DEMO)/attention.safetensors | tee $(DEMO)/attention.txt
+	$(BIN)/identiscope attention minilm --layer 3 --head 5 | tee $(DEMO)/attention-3-5.txt
+	@echo "written to $(DEMO): $$(ls $(DEMO) | tr '\n' ' ')"
 
 test: lint types
 	$(BIN)/python -m pytest

