@@ -99,6 +99,26 @@ def test_a_choice_of_heads_gives_the_same_numbers() -> None:
     assert np.array_equal(some["rank"], whole["rank"].sel(head=[1, 2]))
 
 
+def test_shares_by_type_of_token(minilm: identiscope.Model) -> None:
+    trace = identiscope.trace(minilm, PASSAGE, layers=[3])
+    flags = {
+        "stop": [token == "." for token in trace.tokens],
+        "first": [place == 0 for place in range(len(trace.main))],
+    }
+    result = identiscope.attention_identifiability(trace, token_types=flags)
+    raw, effective, _ = literal(trace.site(3), 7)
+    for name, mask in flags.items():
+        chosen = np.array(mask)
+        expected = reference.null_share(raw[:, chosen], effective[:, chosen])
+        one = result.sel(layer=3, head=7, type=name)
+        assert np.isclose(one.type_null_share, expected, atol=1e-3)
+        expected = reference.pearson(raw[:, chosen].ravel(), effective[:, chosen].ravel())
+        assert np.isclose(one.type_correlation, expected, atol=1e-3)
+    assert list(identiscope.attention_identifiability(trace).type.values) == ["special", "ordinary"]
+    with pytest.raises(identiscope.InputError, match="one flag for each of the 138 keys"):
+        identiscope.attention_identifiability(trace, token_types={"short": [True]})
+
+
 def test_cross_attention_and_the_need_to_say_which() -> None:
     family = families.ALL["BART"]
     trace = identiscope.trace(family.model(), family.inputs())

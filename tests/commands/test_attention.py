@@ -56,6 +56,14 @@ def test_one_head(method: str) -> None:
         assert cell["raw"] == pytest.approx(cell["effective"] + cell["null"])
 
 
+def test_every_weight_of_a_head(tmp_path: Path) -> None:
+    out = tmp_path / "head.safetensors"
+    text = "one two three four five six seven eight nine ten " * 4
+    result = invoke("minilm", text, "--layer", "0", "--head", "3", "--all", "--out", str(out))
+    assert result.exit_code == 0, result.output
+    assert load_result(out).sizes["cell"] == 42 * 42
+
+
 def test_one_row(tmp_path: Path) -> None:
     out = tmp_path / "row.safetensors"
     result = invoke(

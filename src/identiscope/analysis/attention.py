@@ -1,6 +1,6 @@
 """Attention identifiability of a Trace: how much of each map is real, labelled by layer, head and token."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
@@ -35,23 +35,28 @@ def attention_identifiability(
     kind: str | None = None,
     stream: str | None = None,
     value_bias: bool = True,
+    token_types: Mapping[str, Sequence[bool]] | None = None,
 ) -> xr.Dataset:
-    """How identifiable every head's attention is, on axes layer, head and query.
+    """How identifiable every head's attention is, on axes layer, head, query and type.
 
     >>> result = identiscope.attention_identifiability(trace)
     >>> result.null_share.sel(layer=2)
 
     `rank`, `null_dimension` (dim LN(T), eq. 6) and `simplex_null_dimension` (dim LN([T,1]), §3.3) are per
     query row, since a causal row has the null space of its own prefix. `null_share` is ‖A∥‖²/‖A‖²,
-    `correlation` Pearson's between A and A⊥ (Fig. 1a), each per head and, with `row_`, per row.
+    `correlation` Pearson's between A and A⊥ (Fig. 1a), each per head, with `row_` per row, and with `type_` over the
+    keys of a type: `special` and `ordinary` tokens, or those of `token_types` (name → one flag a key).
     `layer_null_dimension` is that of all heads stacked: attention may also move between heads.
     value_bias=False takes the bias out of the values first, as in the paper's T = E·W_V·H.
     """
     sites = chosen_sites(trace, layers, kind, stream)
-    rows = [_of_site(site, value_bias) for site in sites]
+    types = _types(trace, sites[0], token_types)
+    flags = torch.tensor(np.array(list(types.values())), dtype=torch.bool)
+    rows = [_of_site(site, value_bias, flags) for site in sites]
     axes = {
-        **dict.fromkeys(("null_share", "correlation", "free_rows", "largest_weight"), ("layer", "head")),
+        **dict.fromkeys(("null_share", "correlation", "free_rows"), ("layer", "head")),
         **dict.fromkeys(("row_null_share", "row_correlation"), ("layer", "head", "query")),
+        **dict.fromkeys(("type_null_share", "type_correlation"), ("layer", "head", "type")),
         **dict.fromkeys(("rank", "null_dimension", "simplex_null_dimension"), ("layer", "head", "query")),
         **dict.fromkeys(("null_dimension_bound", "simplex_null_dimension_bound"), ("layer", "query")),
         **dict.fromkeys(("singular_values",), ("layer", "head", "channel")),
@@ -65,16 +70,27 @@ def attention_identifiability(
         coordinates={
             "layer": [site.layer for site in sites],
             "head": list(sites[0].heads),
+            "type": list(types),
             "token": ("query", list(trace.streams[sites[0].query_stream].tokens)),
         },
         provenance=provenance(trace, sites[0], value_bias=value_bias),
     )
 
 
-def _of_site(site: "Site", value_bias: bool) -> dict[str, np.ndarray]:
+def _types(trace: "Trace", site: "Site", given: Mapping[str, Sequence[bool]] | None) -> Mapping[str, Sequence[bool]]:
+    stream = trace.streams[site.key_stream]
+    if given is None:
+        return {"special": stream.special, "ordinary": tuple(not flag for flag in stream.special)}
+    wrong = [name for name, flags in given.items() if len(flags) != len(stream)]
+    if wrong or not given:
+        raise InputError(f"token_types {wrong} need one flag for each of the {len(stream)} keys.")
+    return given
+
+
+def _of_site(site: "Site", value_bias: bool, types: Tensor) -> dict[str, np.ndarray]:
     held = site_tensors(site)
     found = effective(held.value, held.projection, held.context, raw=held.raw, **_options(held, value_bias))
-    moments = found.moments_with_raw()
+    moments = found.moments_with_raw(types)
     bias = _bias(held, value_bias)
     ranks = row_rank(
         held.value,
@@ -91,6 +107,8 @@ def _of_site(site: "Site", value_bias: bool) -> dict[str, np.ndarray]:
         "row_null_share": moments.unexplained("row"),
         "correlation": moments.correlation("head"),
         "row_correlation": moments.correlation("row"),
+        "type_null_share": moments.unexplained("key_type"),
+        "type_correlation": moments.correlation("key_type"),
         "rank": ranks.rank,
         "null_dimension": ranks.null_dimension,
         "simplex_null_dimension": ranks.simplex_null_dimension,

@@ -22,6 +22,7 @@ METHODS = ("raw", "effective", "null", "effective_simplex_span", "canonical")
     "--method", type=click.Choice(METHODS), default="raw", help="With --head: the strongest weights of which map."
 )
 @click.option("--top", type=int, default=10, help="With --head: how many weights.", show_default=True)
+@click.option("--all", "everything", is_flag=True, help="With --head: every weight of the head; may take minutes.")
 @click.option("--kind", type=click.Choice(["encoder-self", "decoder-self", "cross"]), help="Which attention.")
 @click.option("--without-value-bias", is_flag=True, help="Take the bias out of the values, as the paper's T has none.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -35,6 +36,7 @@ def attention(
     row: int | None,
     method: str,
     top: int,
+    everything: bool,
     kind: str | None,
     without_value_bias: bool,
     as_json: bool,
@@ -68,7 +70,9 @@ def attention(
     report["verdict"] = said.sentences
     detail: Any = None
     if layer is not None and head is not None:
-        detail = _head_detail(found, layer, head, row, method, top, kind, not without_value_bias)
+        detail = _head_detail(
+            found, layer, head, row, method, None if everything else top, kind, not without_value_bias
+        )
         report["weights"] = detail.to_dataframe().reset_index().to_dict(orient="records")
     else:
         chosen = result if layer is None else _one_layer(result, layer)
@@ -112,9 +116,9 @@ def _head_rows(result: Any) -> list[dict[str, Any]]:
 
 
 def _head_detail(
-    found: Any, layer: int, head: int, row: int | None, method: str, top: int, kind: str, value_bias: bool
+    found: Any, layer: int, head: int, row: int | None, method: str, top: int | None, kind: str, value_bias: bool
 ) -> Any:
-    """Weights of one head in every map, with their intervals: of one row, or the strongest by `method`."""
+    """Weights of one head in every map, with their intervals: of one row, or the `top` by `method`, or all."""
     import numpy as np
 
     from identiscope.analysis.attention import attention_intervals, attention_maps
@@ -125,7 +129,7 @@ def _head_detail(
     if row is not None and not 0 <= row < size:
         raise InputError(f"row {row} was asked for; the text has query positions 0 to {size - 1}.")
     cells = None
-    if row is None:
+    if row is None and top is not None:
         site = found.site(layer, kind)
         allowed = site.allowed_keys(head).numpy()
         strength = np.where(allowed, np.abs(maps[method].values), -1.0)
@@ -169,7 +173,7 @@ def _print(report: dict[str, Any], layer: int | None, head: int | None, row: int
             )
             for cell in report["weights"]
         ]
-        which = f"row {row}" if row is not None else f"strongest weights by {method} attention"
+        which = f"row {row}" if row is not None else f"{len(rows)} strongest weights by {method} attention"
         print_table(f"Layer {layer}, head {head}: {which}", columns, rows, out)
         return
     columns = dict.fromkeys(("layer", "head", "rank", "dim LN(T)", "dim LN([T,1])"), "right")

@@ -29,6 +29,8 @@ def plot_token_rates(result: xr.Dataset, ax: Axes | None = None, *, train: bool 
         ax.fill_between(layers, one.low, one.high, color=PROBE_COLOURS[kind], alpha=0.15, linewidth=0)
         if train and "train_rate" in one:
             ax.plot(layers, one.train_rate, color=PROBE_COLOURS[kind], linestyle=":", linewidth=1.2)
+    if train:
+        ax.plot([], [], color="#555555", linestyle=":", linewidth=1.2, label="on training sentences")
     if "random_guess" in result:
         ax.axhline(float(result.random_guess), color="black", linewidth=0.8, linestyle=":", label="random guess")
     _finish(ax, layers)
