@@ -32,7 +32,7 @@ def plot_token_rates(result: xr.Dataset, ax: Axes | None = None, *, train: bool 
     if train:
         ax.plot([], [], color="#555555", linestyle=":", linewidth=1.2, label="on training sentences")
     if "random_guess" in result:
-        ax.axhline(float(result.random_guess), color="black", linewidth=0.8, linestyle=":", label="random guess")
+        ax.plot(layers, result.random_guess, color="black", linewidth=0.8, linestyle=":", label="random guess")
     _finish(ax, layers)
     return ax
 

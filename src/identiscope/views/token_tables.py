@@ -39,7 +39,7 @@ def _rates(result: xr.Dataset, console: Console) -> None:
             rows.append(("", "ties", *(str(int(value)) for value in one.ties.values)))
     print_table("Token identifiability rate (%) by layer, interval over sentences", columns, rows, console)
     if "random_guess" in result:
-        console.print(f"random guess: {_percent(result.random_guess)} %", markup=False)
+        console.print(f"random guess: {_percent(result.random_guess.mean())} %", markup=False)
 
 
 def _across(result: xr.Dataset, console: Console) -> None:
