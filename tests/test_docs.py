@@ -5,7 +5,12 @@ import re
 from pathlib import Path
 from typing import Any
 
+import matplotlib
+import matplotlib.pyplot as plt
 import pytest
+
+import identiscope
+from identiscope.capture.samples import PASSAGE
 
 PROJECT = Path(__file__).parents[1]
 PAGES = [PROJECT / "README.md", *sorted((PROJECT / "docs").rglob("*.md"))]
@@ -41,3 +46,23 @@ def test_links_lead_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text(encoding="utf-8")):
         if "://" not in target:
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_the_readme_s_python_runs() -> None:
+    text = (PROJECT / "README.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
+    names: dict[str, Any] = {}
+    exec(code, names)
+    assert names["trace"].verify().error < 5e-6
+    assert float(names["other"].total_variation.max()) > 0.1
+
+
+def test_the_tutorial_s_second_chapter_runs() -> None:
+    text = (PROJECT / "docs" / "tutorial.md").read_text(encoding="utf-8")
+    chapter = text.partition("# 2. Which part of it is real?")[2]
+    matplotlib.use("Agg")
+    names: dict[str, Any] = {"identiscope": identiscope, "passage": PASSAGE}
+    for code in re.findall(r"```python\n(.*?)```", chapter, flags=re.DOTALL):
+        exec(code, names)
+    plt.close("all")
+    assert float(names["other"].total_variation.max()) > 0.1

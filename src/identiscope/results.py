@@ -6,6 +6,7 @@ nothing but safetensors is needed to read it, and reading it runs no code.
 """
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -37,7 +38,7 @@ def make_result(
     """
     data = {name: (tuple(axes), _numpy(values)) for name, (axes, values) in arrays.items()}
     labels = {name: _coordinate(name, values) for name, values in (coordinates or {}).items()}
-    return xr.Dataset(data, coords=labels, attrs={"method": method, "version": __version__, **(provenance or {})})
+    return xr.Dataset(data, coords=labels, attrs={"method": method, "version": __version__, **_plain(provenance or {})})
 
 
 def save_result(result: xr.Dataset, path: str | Path) -> Path:
@@ -48,15 +49,25 @@ def save_result(result: xr.Dataset, path: str | Path) -> Path:
         values = variable.values
         entry: dict[str, Any] = {"axes": list(variable.dims), "coordinate": name in result.coords}
         if values.dtype.kind in "biuf":
-            arrays[str(name)] = np.ascontiguousarray(values)
+            arrays[str(name)] = np.asarray(values, order="C")
         else:
             entry["values"] = [str(value) for value in values.ravel().tolist()]
             entry["shape"] = list(values.shape)
         variables[str(name)] = entry
-    header = {"format": FORMAT, "variables": json.dumps(variables), "attributes": json.dumps(dict(result.attrs))}
+    attributes = json.dumps(_plain(dict(result.attrs)))
+    header = {"format": FORMAT, "variables": json.dumps(variables), "attributes": attributes}
     path = Path(path)
+    check_writable(path)
     save_file(arrays, str(path), metadata=header)
     return path
+
+
+def check_writable(path: Path) -> None:
+    """Refuse a path that cannot be written, before the work that was to go there."""
+    if path.is_dir():
+        raise InputError(f"{path} is a directory; give a file.")
+    if not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
+        raise InputError(f"{path} cannot be written: {path.parent} is no directory, or not writable.")
 
 
 def load_result(path: str | Path) -> xr.Dataset:
@@ -76,10 +87,24 @@ def load_result(path: str | Path) -> xr.Dataset:
         raise InputError(f"{path} is a safetensors file, but not a result of identiscope ({FORMAT}).")
     variables: dict[str, Any] = {}
     coordinates: dict[str, Any] = {}
-    for name, entry in json.loads(header["variables"]).items():
-        values = arrays[name] if name in arrays else np.array(entry["values"], dtype=object).reshape(entry["shape"])
-        (coordinates if entry["coordinate"] else variables)[name] = (tuple(entry["axes"]), values)
-    return xr.Dataset(variables, coords=coordinates, attrs=json.loads(header["attributes"]))
+    try:
+        for name, entry in json.loads(header["variables"]).items():
+            values = arrays[name] if name in arrays else np.array(entry["values"], dtype=object).reshape(entry["shape"])
+            (coordinates if entry["coordinate"] else variables)[name] = (tuple(entry["axes"]), values)
+        return xr.Dataset(variables, coords=coordinates, attrs=json.loads(header["attributes"]))
+    except (KeyError, TypeError, ValueError) as error:
+        raise InputError(f"{path} is damaged: its header does not describe a result ({error}).") from error
+
+
+def _plain(value: Any) -> Any:
+    """The same in what JSON knows, so that a result can always be saved."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(part) for key, part in value.items()}
+    if hasattr(value, "tolist"):
+        return _plain(value.tolist())
+    if isinstance(value, (list, tuple, set, frozenset, range)):
+        return [_plain(part) for part in value]
+    return value if isinstance(value, (str, int, float, bool)) or value is None else str(value)
 
 
 def _numpy(values: Any) -> np.ndarray:

@@ -137,3 +137,32 @@ def test_proof_on_smollm2(smollm2: identiscope.Model, layer: int, head: int) -> 
 def test_a_map_of_the_wrong_shape_proves_nothing(minilm: identiscope.Model) -> None:
     with pytest.raises(identiscope.InputError, match=r"shape \(3, 3\); this head's map has \(9, 9\)"):
         identiscope.prove(minilm, "The cat sat on the mat.", 0, 0, torch.eye(3))
+
+
+def test_proofs_say_nothing_where_nothing_moved(minilm: identiscope.Model) -> None:
+    text = "The cat sat on the mat."
+    trace = identiscope.trace(minilm, text)
+    proof = identiscope.prove(minilm, text, 1, 2, trace.site(1).attention(2))
+    assert np.isnan(proof.ratio)
+
+
+def test_a_proof_looks_where_the_change_would_show() -> None:
+    """A map that does change the text tower is not judged by the vision tower."""
+    family = families.ALL["CLIP"]
+    model = family.model()
+    site = identiscope.trace(model, family.inputs()).site(0, stream="text")
+    other = torch.zeros(site.queries, site.keys)
+    other[:, 0] = 1
+    proof = identiscope.prove(model, family.inputs(), 0, 1, other, stream="text")
+    assert float(proof.hidden_states.sel(map="alternative")) > 1e-6
+
+
+def test_a_proof_of_another_head_is_refused_and_a_proof_can_be_saved(minilm: identiscope.Model, tmp_path: Any) -> None:
+    trace = identiscope.trace(minilm, PASSAGE, layers=[3])
+    other = identiscope.attention_alternative(trace, 3, 5, rows=range(2))
+    with pytest.raises(identiscope.InputError, match="made for"):
+        identiscope.prove(minilm, PASSAGE, 2, 1, other)
+    proof = identiscope.prove(minilm, PASSAGE, 3, 5, other)
+    for result in (other, proof):
+        path = identiscope.save_result(result, tmp_path / str(result.attrs["method"]))
+        assert identiscope.load_result(path).identical(result)

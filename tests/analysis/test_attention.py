@@ -206,3 +206,21 @@ def test_rank_is_decided_at_the_precision_of_the_pass(dtype: torch.dtype) -> Non
     exact = identiscope.attention_identifiability(identiscope.trace(model, LONG))
     rounded = identiscope.attention_identifiability(identiscope.trace(model.to(dtype), LONG))
     assert np.array_equal(exact["rank"], rounded["rank"])
+
+
+def test_models_that_mix_full_and_sliding_layers() -> None:
+    trace = identiscope.trace(families.ALL["ModernBERT"].model(), LONG)
+    assert [site.mask for site in trace.sites] == ["none", "other"]
+    result = identiscope.attention_identifiability(trace)
+    assert result.singular_values.shape == (2, 4, 8)
+    assert (result["rank"].sel(layer=0) == 8).all() and (result["rank"].sel(layer=1) <= 8).all()
+
+
+def test_the_layer_s_null_space_is_that_of_all_heads_over_the_keys_of_the_last_row() -> None:
+    model = families.ALL["Mistral"].model()
+    result = identiscope.attention_identifiability(identiscope.trace(model, LONG))
+    assert (result.layer_null_dimension == 0).all()  # five keys in the window, four heads of eight channels
+    full = identiscope.attention_identifiability(identiscope.trace(families.ALL["BERT"].model(), LONG))
+    assert (full.layer_null_dimension == 4 * 20 - 32).all()
+    some = identiscope.trace(families.ALL["BERT"].model(), LONG, heads=[0])
+    assert "layer_null_dimension" not in identiscope.attention_identifiability(some)

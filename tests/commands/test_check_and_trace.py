@@ -26,7 +26,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_check_says_what_it_found() -> None:
     result = invoke("check", "minilm")
     assert result.exit_code == 0
-    assert "verified: 6 of 6 attention modules recorded" in result.output
+    assert "verified to float32: 6 of 6 attention modules recorded" in result.output
     assert "encoder.layer.5.attention.self" in result.output
 
 

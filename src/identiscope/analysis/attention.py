@@ -11,6 +11,7 @@ from torch import Tensor
 from identiscope.analysis.site_tensors import SiteTensors, chosen_sites, provenance, site_tensors
 from identiscope.errors import InputError
 from identiscope.linalg.projection_factor import projection_factor
+from identiscope.methods.attention_rank import attention_rank
 from identiscope.methods.canonical import canonical
 from identiscope.methods.effective import effective
 from identiscope.methods.effective_simplex_span import effective_simplex_span
@@ -46,7 +47,8 @@ def attention_identifiability(
     query row, since a causal row has the null space of its own prefix. `null_share` is ‖A∥‖²/‖A‖²,
     `correlation` Pearson's between A and A⊥ (Fig. 1a), each per head, with `row_` per row, and with `type_` over the
     keys of a type: `special` and `ordinary` tokens, or those of `token_types` (name → one flag a key).
-    `layer_null_dimension` is that of all heads stacked: attention may also move between heads.
+    `layer_null_dimension` is that of all heads stacked, for the last row: attention may also move between heads; it
+    is left out where not all heads were captured. `singular_values`, `cutoff` and `gap` are those of T over all keys.
     value_bias=False takes the bias out of the values first, as in the paper's T = E·W_V·H.
     """
     sites = chosen_sites(trace, layers, kind, stream)
@@ -100,8 +102,7 @@ def _of_site(site: "Site", value_bias: bool, types: Tensor) -> dict[str, np.ndar
         precision=held.precision,
         value_bias=bias,
     )
-    # All heads of the layer, chosen or not, move together: needs the values of all.
-    whole = layer_rank(held.value, held.projection, precision=held.precision, value_bias=bias)
+    spectrum = attention_rank(held.value, held.projection, precision=held.precision, value_bias=bias).spectrum
     values: dict[str, Any] = {
         "null_share": moments.unexplained("head"),
         "row_null_share": moments.unexplained("row"),
@@ -115,17 +116,20 @@ def _of_site(site: "Site", value_bias: bool, types: Tensor) -> dict[str, np.ndar
         "free_rows": (ranks.simplex_null_dimension > 0).double().mean(-1),
         "null_dimension_bound": ranks.null_dimension_bound,
         "simplex_null_dimension_bound": ranks.simplex_null_dimension_bound,
-        "layer_null_dimension": torch.tensor(whole.null_dimension),
-        "layer_simplex_null_dimension": torch.tensor(whole.simplex_null_dimension),
-        "separate_null_dimension": torch.tensor(whole.separate_null_dimension),
-        "separate_simplex_null_dimension": torch.tensor(whole.separate_simplex_null_dimension),
+        "singular_values": spectrum.singular_values,
+        "cutoff": spectrum.cutoff,
+        "gap": spectrum.gap,
+        "rank_is_uncertain": spectrum.uncertain,
     }
-    if found.spectrum is not None:
+    if len(site.heads) == site.head_count:
+        # Of the last row: where rows see different keys, each has a layer's null space of its own.
+        last = site.allowed_keys(site.heads[0], [site.queries - 1])[0]
+        whole = layer_rank(held.value[:, last], held.projection, precision=held.precision, value_bias=bias)
         values |= {
-            "singular_values": found.spectrum.singular_values,
-            "cutoff": found.spectrum.cutoff,
-            "gap": found.spectrum.gap,
-            "rank_is_uncertain": found.spectrum.uncertain,
+            "layer_null_dimension": whole.null_dimension,
+            "layer_simplex_null_dimension": whole.simplex_null_dimension,
+            "separate_null_dimension": whole.separate_null_dimension,
+            "separate_simplex_null_dimension": whole.separate_simplex_null_dimension,
         }
     return {name: np.asarray(value) for name, value in values.items()}
 

@@ -56,11 +56,11 @@ def verdict(trace: "Trace", result: xr.Dataset, *, candidates: int = CANDIDATES)
         )
         return Verdict(sentences, heads, 0, share, 0.0, pd.DataFrame())
     strongest = _strongest(trace, result, candidates)
-    reach = _reach(trace, result, candidates)
+    reach, rows = _reach(trace, result, candidates)
     sentences = (
         f"Of {heads} heads, {free} are not identifiable: {count} keys, and values of width {width}.",
         f"Median null share {share:.2f}: that much of the squared attention weight has no effect on the output.",
-        f"A row can move by {reach:.2f} or more of its weight (total variation, median of {candidates} rows).",
+        f"A row can move by {reach:.2f} or more of its weight (total variation, median of {rows} rows).",
         *_sentences(strongest),
     )
     return Verdict(sentences, heads, free, share, reach, strongest)
@@ -86,7 +86,7 @@ def _strongest(trace: "Trace", result: xr.Dataset, candidates: int) -> pd.DataFr
     return pd.DataFrame(rows)
 
 
-def _reach(trace: "Trace", result: xr.Dataset, candidates: int) -> float:
+def _reach(trace: "Trace", result: xr.Dataset, candidates: int) -> tuple[float, int]:
     """Median total variation to the farthest alternative found, of rows spread over heads and positions."""
     places = np.argwhere(result["simplex_null_dimension"].transpose("layer", "head", "query").values > 0)
     chosen = places[np.linspace(0, len(places) - 1, min(candidates, len(places))).astype(int)]
@@ -103,7 +103,7 @@ def _reach(trace: "Trace", result: xr.Dataset, candidates: int) -> float:
             stream=stream,
         )
         distances.append(float(found["total_variation"].max()))
-    return float(np.median(distances))
+    return float(np.median(distances)), len(distances)
 
 
 def _sentences(strongest: pd.DataFrame) -> tuple[str, ...]:

@@ -1,6 +1,7 @@
 """Attention that comes as arrays, from any program: the same Trace, without a model."""
 
 from collections.abc import Sequence
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -8,7 +9,7 @@ from torch import Tensor
 
 from identiscope.capture.kernel import Bias
 from identiscope.capture.site import Site
-from identiscope.capture.streams import ENCODER, MAIN
+from identiscope.capture.streams import ENCODER, MAIN, MEMORY
 from identiscope.capture.trace import Stream, Trace
 from identiscope.errors import InputError
 
@@ -29,7 +30,8 @@ def from_arrays(
     attention [layer, head, query, key], value [layer, kv_head, key, d_v]; fewer axes stand for one head,
     or one layer. projection [layer, head, d_v, model] is each head's output map H; without it T = V.
     value_bias [layer, kv_head, d_v] is the bias inside the values. mask [query, key] is True where a key may
-    be seen. output [layer, query, model], if known, is what the block returned, and lets `Trace.verify` compare.
+    be seen. output [layer, query, model], if known, is what the block returned, and lets `Trace.verify` compare:
+    without it nothing is verified. With as many queries as keys they are taken for the same tokens.
     """
     weights = _axes(attention, 4, "attention", "[layer, head, query, key]")
     values = _axes(value, 4, "value", "[layer, kv_head, key, d_v]")
@@ -51,9 +53,11 @@ def from_arrays(
     names = tuple(str(place) for place in range(keys)) if tokens is None else tuple(tokens)
     if len(names) != keys:
         raise InputError(f"{len(names)} tokens were given for {keys} keys.")
-    outputs = None if output is None else _axes(output, 3, "output", "[layer, query, model]")
-    bias = None if projection_bias is None else _axes(projection_bias, 2, "projection_bias", "[layer, model]")
-    inside = None if value_bias is None else _axes(value_bias, 3, "value_bias", "[layer, kv_head, d_v]")
+    model = maps.shape[-1]
+    outputs = _optional(output, (layers, queries, model), "output", "[layer, query, model]")
+    bias = _optional(projection_bias, (layers, model), "projection_bias", "[layer, model]")
+    inside = _optional(value_bias, (layers, groups, width), "value_bias", "[layer, kv_head, d_v]")
+    key_stream = MAIN if queries == keys else MEMORY
     shared = tuple(head // (heads // groups) for head in range(heads))
     sites = tuple(
         Site(
@@ -62,7 +66,7 @@ def from_arrays(
             layer=layer,
             name=f"arrays.{layer}",
             query_stream=MAIN,
-            key_stream=MAIN,
+            key_stream=key_stream,
             heads=tuple(range(heads)),
             key_value_heads=shared,
             query=None,
@@ -81,13 +85,29 @@ def from_arrays(
         )
         for layer in range(layers)
     )
-    main = Stream(MAIN, names, None, None, (False,) * keys, (), None)
-    return Trace(None, {MAIN: main}, sites, None, layers, layers)
+    streams = {key_stream: Stream(key_stream, names, None, None, (False,) * keys, (), None)}
+    if key_stream != MAIN:
+        places = tuple(str(place) for place in range(queries))
+        streams = {MAIN: Stream(MAIN, places, None, None, (False,) * queries, (), None)} | streams
+    return Trace(None, MappingProxyType(streams), sites, None, layers, layers)
+
+
+def _optional(array: Any, shape: tuple[int, ...], name: str, expected: str) -> Tensor | None:
+    if array is None:
+        return None
+    tensor = _axes(array, len(shape), name, expected)
+    if tensor.shape != shape:
+        raise InputError(f"{name} has shape {tuple(tensor.shape)}; expected {shape} {expected}.")
+    return tensor
 
 
 def _axes(array: Any, count: int, name: str, expected: str) -> Tensor:
-    tensor = torch.as_tensor(array)
-    if not tensor.is_floating_point() or tensor.dim() > count or tensor.dim() < min(count, 2) - (count < 3):
+    try:
+        tensor = torch.as_tensor(array).detach()
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise InputError(f"{name} must be an array of floats {expected}; {error}.") from error
+    least = 2 if count > 3 else 1
+    if not tensor.is_floating_point() or not least <= tensor.dim() <= count or not tensor.numel():
         raise InputError(
             f"{name} must be an array of floats {expected}; given {tuple(tensor.shape)} of {tensor.dtype}."
         )

@@ -1,13 +1,14 @@
 """Run a model on texts and make the traces, each verified before it is handed out."""
 
 from collections.abc import Callable, Sequence
+from types import MappingProxyType
 from typing import Any, overload
 
 import torch
 from torch import Tensor
 
 from identiscope.capture.calls import Call, Watcher
-from identiscope.capture.forward import Forward, forward, left_as_found
+from identiscope.capture.forward import Forward, forward, left_as_found, try_forward
 from identiscope.capture.inputs import Batch, Labels, encode, is_many
 from identiscope.capture.models import Model, load
 from identiscope.capture.norms import EmbeddingNorms
@@ -65,6 +66,10 @@ def trace(
     loaded = load(model)
     many = is_many(text)
     texts = list(text) if many else [text]
+    if many and isinstance(target, str):
+        raise InputError(f"one target was given for {len(texts)} texts; give a list with one for each.")
+    _check_choice(layers, "layers")
+    _check_choice(heads, "heads")
     targets = list(target) if many and target is not None else [target] * len(texts)
     if len(targets) != len(texts):
         raise InputError(f"{len(texts)} texts were given with {len(targets)} targets; give one target for each text.")
@@ -91,6 +96,8 @@ def stream(
     Memory stays that of one site, however many layers there are.
     """
     loaded = load(model)
+    _check_choice(layers, "layers")
+    _check_choice(heads, "heads")
     batch = encode(loaded, [text], targets=[target], truncate=truncate)
     sorter = _Sorter(loaded, batch, _expected_streams(loaded, batch), layers, heads)
 
@@ -105,10 +112,20 @@ def stream(
     sorter.check_choice()
 
 
+def _check_choice(choice: Any, name: str) -> None:
+    """A choice of layers or heads is some whole numbers, or None for all."""
+    if choice is None:
+        return
+    if not isinstance(choice, (list, tuple, range)) or not choice or not all(isinstance(one, int) for one in choice):
+        raise InputError(
+            f"{name}={choice!r} was given; expected a list of whole numbers such as [0, 3], or None for all."
+        )
+
+
 def _trace_batch(model: Model, batch: Batch, layers: Sequence[int] | None, heads: Sequence[int] | None) -> list[Trace]:
     norms = EmbeddingNorms(model.module)
     with torch.no_grad(), left_as_found(model.module), norms, watching(model.module) as watcher:
-        result = forward(model, batch.arguments)
+        result = try_forward(model, batch.arguments)
     _check_counts(model, watcher)
     names = list(result.hidden_states) or _expected_streams(model, batch)
     sorter = _Sorter(model, batch, names, layers, heads)
@@ -123,7 +140,7 @@ def _trace_batch(model: Model, batch: Batch, layers: Sequence[int] | None, heads
     return [
         Trace(
             model=model,
-            streams=_streams(result, batch, text, norms, sites[text]),
+            streams=MappingProxyType(_streams(result, batch, text, norms, sites[text])),
             sites=tuple(sites[text]),
             logits=_logits(result, batch, text),
             recorded=watcher.count,
@@ -167,7 +184,10 @@ def _check_quickly(site: Site) -> None:
 def _expected_streams(model: Model, batch: Batch) -> list[str]:
     if getattr(model.config, "is_encoder_decoder", False):
         return ["encoder", "decoder"]
-    return list(batch.labels[0]) or [MAIN]
+    names = list(batch.labels[0])
+    if names == ["text"] and "pixel_values" in batch.arguments:
+        names.append("vision")
+    return names or [MAIN]
 
 
 class _Sorter:
@@ -251,6 +271,10 @@ def _streams(result: Forward, batch: Batch, text: int, norms: EmbeddingNorms, si
             embedding_sum=norm[1][text, places].detach() if norm else (states[0] if states else None),
             cut=labels.cut,
         )
+    for site in sites:
+        if site.key_stream not in built:
+            other = _numbered(site.keys)
+            built[site.key_stream] = Stream(site.key_stream, other.tokens, None, None, other.special, (), None)
     return built
 
 

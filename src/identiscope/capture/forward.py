@@ -1,15 +1,19 @@
 """Run a model once on a batch and take its hidden states, leaving the model as it was found."""
 
 import inspect
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
+from weakref import WeakKeyDictionary
 
+import torch
 from torch import Tensor, nn
 
 from identiscope.capture import streams
 from identiscope.capture.models import Model
+from identiscope.errors import IdentiscopeError, InputError
 
 _PLAIN_LAYERS = (nn.TransformerEncoderLayer, nn.TransformerDecoderLayer)
 
@@ -22,12 +26,25 @@ class Forward:
     hidden_states: Mapping[str, tuple[Tensor, ...]]
 
 
+_LOCKS: WeakKeyDictionary[nn.Module, threading.RLock] = WeakKeyDictionary()
+_LOCKS_LOCK = threading.Lock()
+
+
 @contextmanager
 def left_as_found(module: nn.Module) -> Iterator[None]:
     """Evaluation mode inside; afterwards every mode, hook and flag is as before.
 
-    transformers installs hooks for good when hidden states are first asked for; here they go again.
+    transformers installs hooks for good when hidden states are first asked for; here they go again. One thread at a
+    time: two that restore each other's changes would leave the model in neither's state. A compiled model runs
+    uncompiled meanwhile, since what is compiled cannot be watched.
     """
+    with _LOCKS_LOCK:
+        lock = _LOCKS.setdefault(module, threading.RLock())
+    with lock, torch.compiler.set_stance("force_eager"):
+        yield from _left_as_found(module)
+
+
+def _left_as_found(module: nn.Module) -> Iterator[None]:
     modules = list(module.modules())
     modes = [inner.training for inner in modules]
     hooks = [set(inner._forward_hooks) for inner in modules]
@@ -52,6 +69,19 @@ def forward(model: Model, arguments: Mapping[str, Tensor]) -> Forward:
     return _plain(model.module, arguments)
 
 
+def try_forward(model: Model, arguments: Mapping[str, Tensor]) -> Forward:
+    """`forward`, with what the model itself raises said in terms of the input."""
+    try:
+        return forward(model, arguments)
+    except IdentiscopeError:
+        raise
+    except (RuntimeError, ValueError, TypeError, IndexError, KeyError, AttributeError, NotImplementedError) as error:
+        shapes = {name: tuple(value.shape) for name, value in arguments.items()}
+        raise InputError(
+            f"{model.name} ({type(model.module).__name__}) cannot run on {shapes}. It said: {str(error)[:300]}"
+        ) from error
+
+
 def _transformers(module: nn.Module, arguments: Mapping[str, Tensor]) -> Forward:
     accepted = inspect.signature(module.forward).parameters
     options: dict[str, Any] = {"output_hidden_states": True, "return_dict": True}
@@ -66,15 +96,16 @@ def _transformers(module: nn.Module, arguments: Mapping[str, Tensor]) -> Forward
 
 def _plain(module: nn.Module, arguments: Mapping[str, Tensor]) -> Forward:
     """A plain module: hidden states are what its encoder or decoder layers read and return."""
-    states: list[Tensor] = []
-    batch_first = next(
-        (inner.batch_first for inner in module.modules() if isinstance(inner, nn.MultiheadAttention)), True
-    )
+    states: dict[str, list[Tensor]] = {}
+    attention = next((inner for inner in module.modules() if isinstance(inner, nn.MultiheadAttention)), None)
+    batch_first = attention is None or attention.batch_first
+    # With decoder layers there are two sequences; without, one.
+    two_sided = any(isinstance(inner, nn.TransformerDecoderLayer) for inner in module.modules())
 
     def returned(layer: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
-        if not states:
-            states.append(args[0] if args else next(iter(kwargs.values())))
-        states.append(output)
+        decoder = isinstance(layer, nn.TransformerDecoderLayer)
+        stream = ("decoder" if decoder else "encoder") if two_sided else streams.MAIN
+        states.setdefault(stream, [args[0] if args else next(iter(kwargs.values()))]).append(output)
 
     handles = [
         inner.register_forward_hook(returned, with_kwargs=True)
@@ -87,17 +118,20 @@ def _plain(module: nn.Module, arguments: Mapping[str, Tensor]) -> Forward:
             copies = 3 if isinstance(module, nn.MultiheadAttention) else 1
             output = module(*[given] * copies)
             if isinstance(module, nn.MultiheadAttention):
-                states = [given, output[0]]
+                states = {streams.MAIN: [given, output[0]]}
         else:
             output = module(**arguments)
     finally:
         for handle in handles:
             handle.remove()
-    batched = tuple(state if batch_first else state.transpose(0, 1) for state in states)
     last = output if isinstance(output, Tensor) else None
-    if batched and last is not None and isinstance(module, nn.TransformerEncoder) and module.norm is not None:
-        batched = (*batched[:-1], last if batch_first else last.transpose(0, 1))
-    return Forward(
-        None if isinstance(module, (nn.TransformerEncoder, nn.MultiheadAttention, *_PLAIN_LAYERS)) else last,
-        {streams.MAIN: batched} if batched else {},
-    )
+    is_stack = isinstance(module, (nn.TransformerEncoder, nn.TransformerDecoder, nn.Transformer))
+    if states and is_stack and last is not None:
+        # Behind the final norm, as transformers counts it.
+        list(states.values())[-1][-1] = last
+    batched = {
+        stream: tuple(state if batch_first else state.transpose(0, 1) for state in layers)
+        for stream, layers in states.items()
+    }
+    is_plain = is_stack or isinstance(module, (nn.MultiheadAttention, *_PLAIN_LAYERS))
+    return Forward(None if is_plain else last, batched)

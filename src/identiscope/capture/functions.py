@@ -53,8 +53,16 @@ def _scaled_dot_product_attention(watcher: Watcher, func: Any, args: Any, kwargs
     names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale")
     query, key, value, mask, _, causal, scale = arguments(args, kwargs, names)
     returned = func(*args, **kwargs)
-    if watcher.inside_kernel or query.dim() != 4:
+    if watcher.inside_kernel or query.dim() not in (3, 4):
         return returned
+    if query.dim() == 3:
+        # One head without an axis of its own.
+        query, key, value, context = (part[:, None] for part in (query, key, value, returned))
+        mask = mask if mask is None or mask.dim() == 2 else mask[:, None]
+    else:
+        context = returned
+    if mask is not None and mask.dim() == 2:
+        mask = mask[None, None]
     module = watcher.running[-1] if watcher.running else None
     if module is None:
         watcher.attention_modules_run += 1  # no module says that it attends, but this call does
@@ -68,12 +76,13 @@ def _scaled_dot_product_attention(watcher: Watcher, func: Any, args: Any, kwargs
         scale=query.shape[-1] ** -0.5 if scale is None else float(scale),
         softcap=None,
         sinks=None,
-        context=returned,
+        context=context,
         causal=bool(causal) or bool(getattr(module, "is_causal", False)),
     )
     changes = watcher.changed(watcher.count)
     if changes:
-        returned = call.context = change_context(call, returned, changes)
+        call.context = change_context(call, context, changes)
+        returned = call.context.reshape(returned.shape)
     watcher.began(call)
     return returned
 

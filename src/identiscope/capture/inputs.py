@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from identiscope.capture.limits import position_limit, positions_follow_ids, token_names, vocabulary
+from identiscope.capture.limits import padding_id, position_limit, positions_follow_ids, token_names, vocabulary
 from identiscope.capture.models import Model
 from identiscope.capture.streams import MAIN
 from identiscope.errors import InputError
@@ -73,9 +73,14 @@ def _stream_of(argument: str, labels: Mapping[str, Labels]) -> str:
 
 def is_many(text: Any) -> bool:
     """Whether this is a list of texts (or pairs, or id lists) rather than one."""
-    if isinstance(text, (str, tuple, Mapping, Tensor)) or not isinstance(text, Sequence):
+    if not isinstance(text, list):
         return False
-    return len(text) == 0 or not isinstance(text[0], int)
+    return len(text) == 0 or not _is_whole(text[0])
+
+
+def _is_whole(value: Any) -> bool:
+    """A whole number of Python or NumPy, and not a truth value."""
+    return hasattr(value, "__index__") and not isinstance(value, (bool, Tensor)) and getattr(value, "ndim", 0) == 0
 
 
 def encode(model: Model, texts: Sequence[Any], *, targets: Sequence[str | None], truncate: bool = False) -> Batch:
@@ -89,14 +94,16 @@ def encode(model: Model, texts: Sequence[Any], *, targets: Sequence[str | None],
     if isinstance(first, Mapping):
         if len(texts) > 1:
             raise InputError("give one mapping of arguments at a time; it may hold a batch.")
+        if targets[0] is not None:
+            raise InputError("a mapping holds all arguments; put decoder_input_ids into it instead of a target.")
         return _given(model, dict(first))
-    if isinstance(first, Tensor) and first.is_floating_point():
-        return _tensors(model, list(texts))
+    if all(isinstance(text, Tensor) and text.is_floating_point() for text in texts):
+        return _tensors(model, list(texts), targets, truncate)
     rows = [_ids(model, text, truncate) for text in texts]
     arguments, labels = _padded(model, rows)
     if getattr(model.config, "is_encoder_decoder", False):
         labels = [{"encoder": label[MAIN]} for label in labels]
-        decoder_rows = [_target(model, target) for target in targets]
+        decoder_rows = [_target(model, target, truncate) for target in targets]
         decoder_arguments, decoder_labels = _padded(model, decoder_rows)
         arguments |= {f"decoder_{name}": value for name, value in decoder_arguments.items() if name in _DECODER}
         for label, decoder in zip(labels, decoder_labels, strict=True):
@@ -126,12 +133,17 @@ def _ids(model: Model, text: Any, truncate: bool) -> _Row:
             raise InputError(f"a pair is a tuple of two texts; given {text!r}.")
         if tokenizer is None:
             raise InputError(f"{model.name} came without a tokenizer; pass one to load(), or give token ids.")
-        if any(not part.strip() for part in parts):
+        if not parts or any(not part.strip() for part in parts):
             raise InputError(f"the text is empty: {text!r}. Give at least one word.")
+        if any("\ud800" <= sign <= "\udfff" for part in parts for sign in part):
+            raise InputError("the text has half a surrogate pair, which is no character; read it as UTF-8 again.")
         return _tokenized(model, parts, truncate)
-    ids = text.tolist() if isinstance(text, Tensor) else list(text)
-    if not ids or not all(isinstance(token, int) for token in ids):
+    if isinstance(text, bytes) or not (hasattr(text, "tolist") or isinstance(text, (list, range))):
+        raise InputError(f"a text is a string, a pair of strings, or a list of token ids; given {type(text).__name__}.")
+    ids = text.tolist() if hasattr(text, "tolist") else list(text)
+    if not isinstance(ids, list) or not ids or not all(map(_is_whole, ids)):
         raise InputError(f"token ids are a list of whole numbers, one text; given {str(text)[:80]}.")
+    ids = [int(token) for token in ids]
     special = set(getattr(tokenizer, "all_special_ids", ()))
     row = _Row(ids, None, None, [token in special for token in ids], 0)
     return _fitted(model, row, truncate)
@@ -161,8 +173,8 @@ def _tokenized(model: Model, parts: tuple[str, ...], truncate: bool) -> _Row:
     return _fitted(model, row, truncate)
 
 
-def _fitted(model: Model, row: _Row, truncate: bool) -> _Row:
-    limit = position_limit(model)
+def _fitted(model: Model, row: _Row, truncate: bool, decoder: bool = False) -> _Row:
+    limit = position_limit(model, decoder)
     count = len(row.ids)
     if limit is not None and count > limit:
         if not truncate:
@@ -187,26 +199,34 @@ def _fitted(model: Model, row: _Row, truncate: bool) -> _Row:
     return row
 
 
-def _target(model: Model, target: str | None) -> _Row:
+def _target(model: Model, target: str | None, truncate: bool) -> _Row:
     """Decoder input: the start token, then the target shifted by one, as in training."""
     config = model.config
     start = getattr(config, "decoder_start_token_id", None)
     if start is None:
-        start = getattr(config, "bos_token_id", None) or getattr(config, "pad_token_id", None) or 0
+        start = getattr(config, "bos_token_id", None)
+    if start is None:
+        raise InputError(
+            f"{model.name} does not say with which token its decoder starts (decoder_start_token_id); give a mapping"
+            " with input_ids and decoder_input_ids."
+        )
     if target is None:
-        return _Row([start], None, None, [True], 0)
+        return _Row([int(start)], None, None, [True], 0)
     if model.tokenizer is None:
         raise InputError(f"{model.name} came without a tokenizer, which a target text needs.")
+    if not isinstance(target, str) or not target.strip():
+        raise InputError(f"a target is a text of at least one word; given {target!r}.")
     encoded = model.tokenizer(text_target=target, return_special_tokens_mask=True)
-    ids = [start, *encoded["input_ids"][:-1]]
-    special = [True, *(bool(flag) for flag in encoded["special_tokens_mask"][:-1])]
-    return _fitted(model, _Row(ids, None, None, special, 0), False)
+    ids, special = list(encoded["input_ids"]), [bool(flag) for flag in encoded["special_tokens_mask"]]
+    if special[-1]:
+        ids, special = ids[:-1], special[:-1]  # the end token is what the decoder predicts last, and never reads
+    return _fitted(model, _Row([int(start), *ids], None, None, [True, *special], 0), truncate, decoder=True)
 
 
 def _padded(model: Model, rows: list[_Row]) -> tuple[dict[str, Tensor], list[dict[str, Labels]]]:
     length = max(len(row.ids) for row in rows)
     left = getattr(model.tokenizer, "padding_side", "right") == "left"
-    filler = getattr(model.config, "pad_token_id", None) or getattr(model.tokenizer, "pad_token_id", None) or 0
+    filler = padding_id(model)
     device = model.device
     ids = torch.full((len(rows), length), filler, dtype=torch.long, device=device)
     mask = torch.zeros_like(ids)
@@ -236,6 +256,8 @@ def _given(model: Model, arguments: dict[str, Tensor]) -> Batch:
     """A mapping is passed on as it is; its ids, if any, give the labels."""
     if not arguments or not all(isinstance(value, Tensor) for value in arguments.values()):
         raise InputError("a mapping of model arguments holds a tensor for each; given " + repr(sorted(arguments)))
+    if any(value.dim() == 0 for value in arguments.values()):
+        raise InputError("every tensor of a mapping has a batch axis first; one of them has no axes at all.")
     size = next(iter(arguments.values())).shape[0]
     names = {"input_ids": MAIN, "decoder_input_ids": "decoder"}
     if getattr(model.config, "is_encoder_decoder", False):
@@ -249,6 +271,11 @@ def _given(model: Model, arguments: dict[str, Tensor]) -> Batch:
         if ids is None:
             continue
         mask = arguments.get(argument.replace("input_ids", "attention_mask"), torch.ones_like(ids))
+        if ids.dim() != 2 or mask.shape != ids.shape or not bool(mask.any(1).all()):
+            raise InputError(
+                f"{argument} {tuple(ids.shape)} and its mask {tuple(mask.shape)} must both be [batch, position], and no"
+                " text masked as a whole."
+            )
         for number in range(size):
             places = tuple(mask[number].nonzero().flatten().tolist())
             kept = tuple(ids[number, list(places)].tolist())
@@ -258,7 +285,7 @@ def _given(model: Model, arguments: dict[str, Tensor]) -> Batch:
     return Batch(arguments, tuple(labels))
 
 
-def _tensors(model: Model, tensors: list[Tensor]) -> Batch:
+def _tensors(model: Model, tensors: list[Tensor], targets: Sequence[str | None], truncate: bool) -> Batch:
     """Pixels for a vision model, features for a speech model, embeddings for a plain PyTorch module."""
     name = str(getattr(model.module, "main_input_name", "input"))
     rank = {"pixel_values": 3, "input_features": 2, "input_values": 1}.get(name, 2)
@@ -275,7 +302,8 @@ def _tensors(model: Model, tensors: list[Tensor]) -> Batch:
     arguments = {name: values}
     labels: list[dict[str, Labels]] = [{} for _ in range(values.shape[0])]
     if getattr(model.config, "is_encoder_decoder", False):
-        decoder, decoder_labels = _padded(model, [_target(model, None) for _ in labels])
+        given = list(targets) if len(targets) == len(labels) else [targets[0]] * len(labels)
+        decoder, decoder_labels = _padded(model, [_target(model, target, truncate) for target in given])
         arguments["decoder_input_ids"] = decoder["input_ids"]
         labels = [{"decoder": label[MAIN]} for label in decoder_labels]
     return Batch(arguments, tuple(labels))

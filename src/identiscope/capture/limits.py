@@ -24,23 +24,39 @@ def vocabulary(model: Model) -> int | None:
     return None if count is None else int(count)
 
 
-def position_limit(model: Model) -> int | None:
-    """The most tokens the model's positions allow; None where positions are relative without an end."""
-    config = getattr(model.config, "text_config", None) or model.config
-    if config is None or getattr(config, "model_type", "") in (
-        "t5",
-        "mt5",
-        "umt5",
-        "bloom",
-        "xlnet",
-        "longt5",
-    ):
+# Families whose positions are relative and have no end, whatever their configuration says.
+_ENDLESS = ("t5", "mt5", "umt5", "bloom", "xlnet", "longt5")
+
+
+def position_limit(model: Model, decoder: bool = False) -> int | None:
+    """The most tokens the model's positions allow; None where positions are relative without an end.
+
+    decoder: of the decoder's side, where it has a limit of its own.
+    """
+    config = model.config
+    config = (
+        getattr(config, "decoder" if decoder else "encoder", None) or getattr(config, "text_config", None) or config
+    )
+    if config is None or getattr(config, "model_type", "") in _ENDLESS:
         return None
-    limit = getattr(config, "max_position_embeddings", None) or getattr(config, "n_positions", None)
+    if getattr(config, "position_biased_input", True) is False:
+        return None  # DeBERTa without absolute positions
+    names = ("max_target_positions", "max_position_embeddings") if decoder else ("max_position_embeddings",)
+    limit = next((getattr(config, name, None) for name in (*names, "n_positions") if getattr(config, name, None)), None)
     if not isinstance(limit, int) or limit <= 0:
         return None
     offset = _position_offset(model)
     return limit if offset is None else limit - offset
+
+
+def padding_id(model: Model) -> int:
+    """An id for padding that the model has an embedding of; what it is does not matter where it is masked."""
+    size = vocabulary(model)
+    for holder in (model.config, model.tokenizer):
+        found = getattr(holder, "pad_token_id", None)
+        if isinstance(found, int) and 0 <= found < (size or found + 1):
+            return found
+    return 0
 
 
 def positions_follow_ids(model: Model) -> bool:

@@ -9,13 +9,13 @@ from typing import Any
 
 import torch
 import transformers
-from safetensors import SafetensorError
 from torch import nn
 from transformers.utils import logging as transformers_logging
 
 from identiscope.capture.builtin import BUILTIN, locate
 from identiscope.errors import ModelError
 
+_TOKENIZER_FILES = ("tokenizer*", "vocab*", "merges.txt", "spiece.model", "sentencepiece*", "*.spm", "*.tiktoken")
 _WEIGHT_FILES = ("*.safetensors", "*.bin", "*.gguf", "*.safetensors.index.json", "*.bin.index.json")
 
 
@@ -73,13 +73,27 @@ def load(
     Weights are read as safetensors, or as a pickle that holds tensors alone; code in a checkpoint is run
     only with `trust_remote_code=True`.
     """
+    if isinstance(tokenizer, (str, Path)):
+        raise ModelError(
+            f"tokenizer={tokenizer!r} is a name; pass the tokenizer itself (AutoTokenizer.from_pretrained)."
+        )
+    given = {"revision": revision, "dtype": dtype, "attn_implementation": attn_implementation}
+    unused = [name for name, value in given.items() if value is not None] + ["trust_remote_code"] * trust_remote_code
+    if isinstance(model, (Model, nn.Module)) and unused:
+        raise ModelError(f"{', '.join(unused)} cannot be set for a model that is already in memory.")
     if isinstance(model, Model):
-        return model
+        return model if tokenizer is None else Model(model.module, tokenizer, model.name)
     if isinstance(model, nn.Module):
+        # What torch.compile returns is a wrapper; the model inside is the one that has attention to watch.
+        model = getattr(model, "_orig_mod", model)
         name = str(getattr(getattr(model, "config", None), "_name_or_path", "") or type(model).__name__)
         return _checked(Model(model, tokenizer, name))
     options: dict[str, Any] = {"revision": revision, "trust_remote_code": trust_remote_code}
+    if not isinstance(model, (str, Path)):
+        raise ModelError(f"a model is a name, a directory, or a torch.nn.Module; given {type(model).__name__}.")
     if str(model) in BUILTIN:
+        if revision is not None:
+            raise ModelError(f"the built-in model {model} has no revisions.")
         folder, gguf = locate(str(model))
         name, source = str(model), str(folder)
         options = {"gguf_file": gguf} if gguf else {}
@@ -119,30 +133,43 @@ def _read_model(source: str, name: str, options: dict[str, Any]) -> nn.Module:
         config = transformers.AutoConfig.from_pretrained(source, **config_options)
         # The class the checkpoint was saved from keeps its head, so that there are logits to compare.
         architecture = (getattr(config, "architectures", None) or [""])[0]
-        known = getattr(transformers, architecture, None) if architecture else None
-        if options.get("gguf_file"):
-            known = transformers.AutoModelForCausalLM
-        if options.get("trust_remote_code") and known is None:
-            known = transformers.AutoModel
-        reader = transformers.AutoModel if known is None else known
+        known: Any = getattr(transformers, str(architecture), None)
+        if not (isinstance(known, type) and issubclass(known, transformers.PreTrainedModel)):
+            known = transformers.AutoModelForCausalLM if options.get("gguf_file") else transformers.AutoModel
         # A mapping of states, never a pickle that runs code.
-        module = reader.from_pretrained(source, weights_only=True, **options)
+        module, report = known.from_pretrained(source, weights_only=True, output_loading_info=True, **options)
     except pickle.UnpicklingError as error:
         raise ModelError(
-            f"the weights of {name} are a pickle that holds more than tensors, and loading it could run code."
-            " It is not loaded. Ask its author for safetensors."
+            f"the weights of {name} are damaged, or a pickle that holds more than tensors, and loading that could run"
+            " code. They are not loaded. Ask their author for safetensors."
         ) from error
-    except (OSError, ValueError, KeyError, ImportError, RuntimeError, SafetensorError) as error:
+    except Exception as error:  # transformers and the parsers below it raise nearly every kind
         raise ModelError(
             f"cannot load {name!r} as a built-in name ({', '.join(BUILTIN)}), a directory or an id on the hub."
             f" transformers said: {_first_lines(error)}"
         ) from error
+    # A pooler is often not saved, and nothing here reads it; any other weight that is not there would be random.
+    missing = sorted(key for key in report["missing_keys"] if "pooler" not in key)
+    mismatched = sorted(str(key) for key in report["mismatched_keys"])
+    if missing or mismatched:
+        raise ModelError(
+            f"{name} does not have all the weights of a {type(module).__name__}: {len(missing)} are missing"
+            f" {missing[:5]}, {len(mismatched)} have another shape {mismatched[:5]}. They would be random: check"
+            " config.json."
+        )
     assert isinstance(module, nn.Module)
     return module
 
 
 def _read_tokenizer(source: str, options: dict[str, Any]) -> Any:
-    """The tokenizer, or None: a vision model has none, and ids can be given without one."""
+    """The tokenizer, or None: a vision model has none, and ids can be given without one.
+
+    Without its files transformers would make up an empty one for some families.
+    """
+    folder = Path(source)
+    has_files = any(next(folder.glob(pattern), None) for pattern in _TOKENIZER_FILES)
+    if folder.is_dir() and "gguf_file" not in options and not has_files:
+        return None
     try:
         return transformers.AutoTokenizer.from_pretrained(source, **options)
     except Exception:  # transformers raises many kinds here, all of which mean: no tokenizer

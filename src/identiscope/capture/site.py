@@ -136,7 +136,12 @@ class Site:
         device = self.context.device
         if rows is None:
             return torch.arange(self.queries, device=device)
-        return torch.as_tensor(rows, dtype=torch.long, device=device)
+        chosen = torch.as_tensor(rows, dtype=torch.long, device=device)
+        if chosen.dim() != 1 or bool(((chosen < 0) | (chosen >= self.queries)).any()):
+            raise InputError(
+                f"rows {rows} were asked for; give a list of query positions from 0 to {self.queries - 1}."
+            )
+        return chosen
 
     def row_sums(self) -> Tensor | None:
         """What the rows of every chosen head sum to, [head, query]; None for exactly one (no sink, not given)."""
@@ -163,7 +168,8 @@ class Site:
         """
         count = self.queries if rows is None else min(rows, self.queries)
         chosen = torch.linspace(0, self.queries - 1, count).round().long().unique()
-        error = self._error(chosen) if self.output is not None else 0.0
+        # Without an output there is nothing to compare, and so nothing is verified.
+        error = self._error(chosen) if self.output is not None else float("nan")
         dtype = self.context.dtype
         precision = effective_precision(error)
         return SiteCheck(
@@ -256,8 +262,9 @@ def site_of(
         softcap=call.softcap,
         sinks=None if call.sinks is None else call.sinks[list(chosen)],
         context=_rows(call.context[text], at_query).detach(),
-        projection=call.projection.reshape(count, width, -1),
-        projection_bias=call.projection_bias,
+        # Copies: what the model's weights become later is not what this pass computed with.
+        projection=call.projection.reshape(count, width, -1).clone(),
+        projection_bias=None if call.projection_bias is None else call.projection_bias.clone(),
         output=_rows(call.output[text], at_query).detach(),
         value_bias=None if call.value_bias is None else call.value_bias[shared],
     )

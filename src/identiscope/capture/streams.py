@@ -10,7 +10,9 @@ from identiscope.capture.calls import Call
 
 MAIN = "tokens"
 ENCODER, DECODER, CROSS = "encoder-self", "decoder-self", "cross"
-_CROSS = re.compile(r"cross|encoder_attn|encdec|enc_dec", re.IGNORECASE)
+# Positions that are no part of the text: what an encoder outside this model returned.
+MEMORY = "memory"
+_CROSS = re.compile(r"cross|encoder_attn|encdec|enc_dec|decoder.*multihead_attn|^layers.*multihead_attn", re.IGNORECASE)
 
 
 def hidden_states(outputs: Any) -> dict[str, tuple[Tensor, ...]]:
@@ -34,15 +36,15 @@ def hidden_states(outputs: Any) -> dict[str, tuple[Tensor, ...]]:
 def _role(call: Call, streams: list[str]) -> tuple[str, str, str]:
     """Kind, query stream and key stream of a call, from where its module stands in the model."""
     path = call.name.split(".")
-    if _CROSS.search(call.name) and "decoder" in streams:
-        return CROSS, "decoder", "encoder"
+    own = next((stream for stream in ("decoder", MAIN) if stream in streams), streams[0] if streams else MAIN)
+    if _CROSS.search(call.name):
+        # What it reads may be a sequence of this pass, or one that was given to the model.
+        return CROSS, own, "encoder" if "encoder" in streams else MEMORY
     for stream in ("decoder", "encoder", "text", "vision"):
         if stream in streams and any(part in (stream, f"{stream}_model") for part in path):
-            kind = DECODER if stream == "decoder" or call.causal else ENCODER
-            return kind, stream, stream
+            return DECODER if stream == "decoder" or call.causal else ENCODER, stream, stream
     stream = MAIN if MAIN in streams or not streams else streams[0]
-    kind = CROSS if _CROSS.search(call.name) else DECODER if call.causal else ENCODER
-    return kind, stream, stream
+    return DECODER if call.causal or stream == "decoder" else ENCODER, stream, stream
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from identiscope.capture.calls import Change
-from identiscope.capture.forward import forward, left_as_found
+from identiscope.capture.forward import forward, left_as_found, try_forward
 from identiscope.capture.inputs import encode
 from identiscope.capture.models import load
 from identiscope.capture.streams import Places
@@ -53,7 +53,7 @@ def substitute(
     batch = encode(loaded, [text], targets=[target], truncate=truncate)
     with torch.no_grad(), left_as_found(loaded.module):
         with watching(loaded.module) as watcher:
-            result = forward(loaded, batch.arguments)
+            result = try_forward(loaded, batch.arguments)
         places: dict[tuple[int, int], Change] = {}
         numbering = Places(list(result.hidden_states))
         known: set[tuple[str, str]] = set()

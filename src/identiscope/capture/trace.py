@@ -51,17 +51,22 @@ class Verification:
     sites: tuple[SiteCheck, ...]
     recorded: int
     expected: int
-    complete: bool
 
     @property
     def verified(self) -> bool:
-        """Whether every check passed."""
-        return self.recorded == self.expected and all(site.verified for site in self.sites)
+        """Whether there was something to check, and every check passed."""
+        return self.recorded == self.expected > 0 and bool(self.sites) and all(site.verified for site in self.sites)
+
+    @property
+    def precision(self) -> str:
+        """The coarsest precision that any site was computed in, as its error tells."""
+        order = ("none", "bfloat16", "float16", "float32", "float64")
+        return min((site.precision for site in self.sites), key=order.index, default="none")
 
     @property
     def error(self) -> float:
         """The largest relative error of any site."""
-        return max((site.error for site in self.sites), default=0.0)
+        return max((site.error for site in self.sites), default=float("nan"))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -124,15 +129,15 @@ class Trace:
 
     def verify(self) -> Verification:
         """Rebuild every captured site's output in full and compare it with what the model returned."""
-        return Verification(tuple(site.verify() for site in self.sites), self.recorded, self.expected, True)
+        return Verification(tuple(site.verify() for site in self.sites), self.recorded, self.expected)
 
     @cached_property
     def replay(self) -> Replay:
         """The model as a function from input embeddings to the hidden states of all layers, on this text."""
         if self.model is None or self.batch is None:
             raise CaptureError("a trace made from arrays has no model to replay.")
-        states = {name: stream.hidden_states for name, stream in self.streams.items()}
-        if not all(states.values()):
+        states = {name: stream.hidden_states for name, stream in self.streams.items() if stream.hidden_states}
+        if not states:
             raise CaptureError(f"{self.model.name} shows no hidden states to replay.")
         return make_replay(self.model, self.batch, states, self.norms)
 

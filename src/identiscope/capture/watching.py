@@ -6,6 +6,7 @@ watched at PyTorch's `scaled_dot_product_attention` (`functions.py`) or at their
 `torch.nn.MultiheadAttention` at its call (`multihead.py`).
 """
 
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -39,18 +40,26 @@ def watching(
     """
     watcher = Watcher({inner: name for name, inner in module.named_modules()}, changes or {}, visit)
 
+    thread = threading.get_ident()
+
+    def mine() -> bool:
+        """Hooks are the module's, and another thread may be running it too."""
+        return threading.get_ident() == thread
+
     def enter(inner: nn.Module, args: Any) -> None:
-        watcher.attention_modules_run += 1
-        watcher.running.append(inner)
+        if mine():
+            watcher.attention_modules_run += 1
+            watcher.running.append(inner)
 
     def leave(inner: nn.Module, args: Any, output: Any) -> None:
-        watcher.running.pop()
+        if mine():
+            watcher.running.pop()
 
     def start(root: nn.Module, args: Any) -> None:
-        watcher.active += 1
+        watcher.active += mine()
 
     def stop(root: nn.Module, args: Any, output: Any) -> None:
-        watcher.active -= 1
+        watcher.active -= mine()
 
     with ExitStack() as stack:
         stack.callback(module.register_forward_pre_hook(start).remove)

@@ -19,9 +19,9 @@ METHODS = ("raw", "effective", "null", "effective_simplex_span", "canonical")
 @click.option("--head", type=int, help="With --layer, one head: its strongest weights and what they may be.")
 @click.option("--row", type=int, help="With --layer and --head, one query position: all its weights.")
 @click.option(
-    "--method", type=click.Choice(METHODS), default="raw", help="With --head: the strongest weights of which map."
+    "--method", type=click.Choice(METHODS), help="With --head: the strongest weights of which map; raw by default."
 )
-@click.option("--top", type=int, default=10, help="With --head: how many weights.", show_default=True)
+@click.option("--top", type=click.IntRange(min=1), help="With --head: how many weights; 10 by default.")
 @click.option("--all", "everything", is_flag=True, help="With --head: every weight of the head; may take minutes.")
 @click.option("--kind", type=click.Choice(["encoder-self", "decoder-self", "cross"]), help="Which attention.")
 @click.option("--without-value-bias", is_flag=True, help="Take the bias out of the values, as the paper's T has none.")
@@ -34,8 +34,8 @@ def attention(
     layer: int | None,
     head: int | None,
     row: int | None,
-    method: str,
-    top: int,
+    method: str | None,
+    top: int | None,
     everything: bool,
     kind: str | None,
     without_value_bias: bool,
@@ -54,10 +54,14 @@ def attention(
     from identiscope.analysis.verdict import verdict
     from identiscope.capture import load, trace
     from identiscope.capture.samples import PASSAGE
-    from identiscope.results import save_result
+    from identiscope.results import check_writable, save_result
 
     if (head is not None and layer is None) or (row is not None and head is None):
         raise click.UsageError("--head needs --layer, and --row needs --head.")
+    if (method or top or everything) and (head is None or row is not None):
+        raise click.UsageError("--method, --top and --all choose weights of a head: they need --head, and no --row.")
+    if out is not None:
+        check_writable(out)
     loaded = load(model, revision=revision, trust_remote_code=trust_remote_code)
     given = PASSAGE if text is None and loaded.tokenizer is not None else text
     if given is None:
@@ -71,7 +75,7 @@ def attention(
     detail: Any = None
     if layer is not None and head is not None:
         detail = _head_detail(
-            found, layer, head, row, method, None if everything else top, kind, not without_value_bias
+            found, layer, head, row, method or "raw", None if everything else top or 10, kind, not without_value_bias
         )
         report["weights"] = detail.to_dataframe().reset_index().to_dict(orient="records")
     else:
@@ -80,11 +84,20 @@ def attention(
     if out is not None:
         save_result(result if detail is None else detail, out)
     if as_json:
-        click.echo(json.dumps(report, indent=2))
+        click.echo(json.dumps(_without_nan(report), indent=2))
         return
-    _print(report, layer, head, row, method)
+    _print(report, layer, head, row, method or "raw")
     if out is not None:
         click.echo(f"\nsaved: {out}")
+
+
+def _without_nan(value: Any) -> Any:
+    """JSON has no NaN: what is not a number is null."""
+    if isinstance(value, dict):
+        return {key: _without_nan(part) for key, part in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_without_nan(part) for part in value]
+    return None if isinstance(value, float) and value != value else value
 
 
 def _one_layer(result: Any, layer: int) -> Any:

@@ -51,6 +51,7 @@ def check(
         "recorded": verification.recorded,
         "expected": verification.expected,
         "error": verification.error,
+        "precision": verification.precision,
         "sites": [vars(site) for site in verification.sites],
     }
     if as_json:
@@ -87,7 +88,7 @@ def _print_check(model: str, report: dict[str, Any]) -> None:
         for site in report["sites"]
     ]
     print_table("Attention sites, Σ A·V·H + b against the block's output", columns, rows, out)
-    word = "verified" if report["verified"] else "NOT verified"
+    word = f"verified to {report['precision']}" if report["verified"] else "NOT verified"
     out.print(
         f"\n{word}: {report['recorded']} of {report['expected']} attention modules recorded;"
         f" largest relative error {report['error']:.1e}",

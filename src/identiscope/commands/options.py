@@ -20,6 +20,8 @@ class Numbers(click.ParamType[list[int]]):
             first, _, last = part.strip().partition("-")
             if not first.isdigit() or (last and not last.isdigit()):
                 self.fail(f"{value!r} is not a list of numbers such as 3, 0,2,5 or 0-3", param, ctx)
+            if last and int(last) < int(first):
+                self.fail(f"{part!r} runs backwards; give the smaller number first", param, ctx)
             chosen += range(int(first), int(last or first) + 1)
         return chosen
 

@@ -6,7 +6,7 @@ import torch
 import xarray as xr
 from torch import Tensor
 
-from identiscope.capture import Trace, load, substitute, trace
+from identiscope.capture import load, substitute, trace
 from identiscope.errors import InputError
 from identiscope.results import make_result
 
@@ -21,6 +21,7 @@ def prove(
     kind: str | None = None,
     stream: str | None = None,
     target: Any = None,
+    truncate: bool = False,
     seed: int = 0,
 ) -> xr.Dataset:
     """Run the model with an alternative map at one head, and with a random map that is as far from the original.
@@ -33,27 +34,38 @@ def prove(
     `ratio` is how many times more it changes.
     """
     loaded = load(model)
-    found = trace(loaded, text, target=target)
+    found = trace(loaded, text, target=target, truncate=truncate)
     site = found.site(layer, kind, stream)
     raw = site.attention(head)
     if isinstance(alternative, xr.Dataset):
+        made_for = {key: alternative.attrs.get("options", {}).get(key) for key in ("layer", "head")}
+        if made_for != {"layer": layer, "head": head}:
+            raise InputError(f"the alternative was made for {made_for}, not for layer {layer}, head {head}.")
         alternative = torch.from_numpy(alternative["alternative"].values)
     changed = torch.as_tensor(alternative, dtype=torch.float64)
     if changed.shape != raw.shape:
         raise InputError(f"the alternative has shape {tuple(changed.shape)}; this head's map has {tuple(raw.shape)}.")
     distance = 0.5 * (changed - raw).abs().sum(-1)
     other = random_perturbation(raw, site.allowed_keys(head), distance, seed)
+    followed = {name: part for name, part in found.streams.items() if part.hidden_states}
     rows = []
-    for name, attention in (("alternative", changed), ("random", other)):
+    for label, attention in (("alternative", changed), ("random", other)):
         outcome = substitute(
-            loaded, text, {(layer, head): attention}, kind=site.kind, stream=site.query_stream, target=target
+            loaded,
+            text,
+            {(layer, head): attention},
+            kind=site.kind,
+            stream=site.query_stream,
+            target=target,
+            truncate=truncate,
         )
         value, projection = site.value_of(head).double(), site.projection[head].double()
         rows.append(
             (
-                name,
+                label,
                 _change(attention @ value @ projection, raw @ value @ projection),
-                _change(outcome.hidden_states[-1], _last(found)),
+                # Whatever follows from this head, in any stream.
+                max(_change(outcome.streams[name][-1], part.hidden_states[-1]) for name, part in followed.items()),
                 float("nan") if found.logits is None else _change(outcome.logits, found.logits),
                 float((0.5 * (attention - raw).abs().sum(-1)).max()),
             )
@@ -93,10 +105,6 @@ def random_perturbation(raw: Tensor, allowed: Tensor, distance: Tensor, seed: in
     return raw + step[:, None] * (aim - raw)
 
 
-def _last(found: Trace) -> Tensor:
-    return list(found.streams.values())[-1].hidden_states[-1]
-
-
 def _change(new: Tensor | None, old: Tensor) -> float:
     assert new is not None
     size = float(old.double().abs().max())
@@ -104,5 +112,7 @@ def _change(new: Tensor | None, old: Tensor) -> float:
 
 
 def _ratio(random: float, alternative: float) -> float:
-    """How many times more; infinite where the alternative changes no bit."""
-    return random / alternative if alternative > 0 else float("inf")
+    """How many times more; infinite where the alternative changes no bit, NaN where neither changes any."""
+    if alternative > 0:
+        return random / alternative
+    return float("inf") if random > 0 else float("nan")
