@@ -1,0 +1,253 @@
+"""Hidden states of a corpus, captured once and memory-mapped: one array a layer, and a manifest that says of what.
+
+A cache is a directory: `layer_00.npy` (the input embeddings), `layer_01.npy`, … each [token, channel];
+`embedding_sum.npy` where the model puts a norm after the sum of its embeddings; `tokens.json`; `manifest.json`,
+written last, so that an interrupted capture is not mistaken for a whole one.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from identiscope import __version__
+from identiscope.capture.forward import forward, left_as_found
+from identiscope.capture.inputs import Labels, encode
+from identiscope.capture.models import Model
+from identiscope.capture.norms import EmbeddingNorms
+from identiscope.corpus.readers import Text, token_tags
+from identiscope.errors import CaptureError, InputError
+
+FORMAT = "identiscope-hidden-states-1"
+_STREAMS = ("encoder", "tokens", "text")
+
+Progress = Callable[[float, str], None]
+
+
+@dataclass(frozen=True, eq=False)
+class HiddenStates:
+    """A cache on disk. Arrays are read as they are used."""
+
+    directory: Path
+    manifest: dict[str, Any]
+
+    @property
+    def layers(self) -> int:
+        """How many layers, not counting the input embeddings."""
+        return int(self.manifest["layers"])
+
+    def layer(self, number: int) -> Tensor:
+        """Hidden states [token, channel] after a layer; 0 for the input embeddings."""
+        if not 0 <= number <= self.layers:
+            raise InputError(f"layer {number} was asked for; {self.directory} has layers 0 to {self.layers}.")
+        return self._array(f"layer_{number:02d}.npy")
+
+    @property
+    def states(self) -> list[Tensor]:
+        """The hidden states of all layers, without the input embeddings."""
+        return [self.layer(number) for number in range(1, self.layers + 1)]
+
+    @property
+    def embedding_sum(self) -> Tensor:
+        """The sum of token, segment and position embeddings before the norm that follows it, if one does."""
+        return self._array("embedding_sum.npy") if self.manifest["embedding_norm"] else self.layer(0)
+
+    @cached_property
+    def _labels(self) -> dict[str, Any]:
+        labels: dict[str, Any] = json.loads((self.directory / "tokens.json").read_text(encoding="utf-8"))
+        return labels
+
+    @property
+    def lengths(self) -> Tensor:
+        """Tokens of each text."""
+        return torch.tensor(self._labels["lengths"])
+
+    @property
+    def tokens(self) -> list[str]:
+        """The tokens of all texts, one after the other."""
+        return list(self._labels["tokens"])
+
+    @property
+    def special(self) -> Tensor:
+        """Which tokens are special, such as [CLS]."""
+        return torch.tensor(self._labels["special"], dtype=torch.bool)
+
+    @property
+    def tags(self) -> list[str | None]:
+        """The tag of each token's word; None where the corpus has none."""
+        return list(self._labels["tags"])
+
+    def _array(self, name: str) -> Tensor:
+        # Copy-on-write: torch asks for writable memory, and what is on disk stays as it is.
+        try:
+            return torch.from_numpy(np.load(self.directory / name, mmap_mode="c"))
+        except (OSError, ValueError) as error:
+            raise InputError(
+                f"{self.directory / name} is missing or damaged: {error}. Remove the directory and capture again."
+            ) from error
+
+
+def capture_hidden_states(
+    model: Model,
+    texts: Sequence[Text],
+    directory: str | Path,
+    *,
+    batch_size: int = 8,
+    truncate: bool = False,
+    progress: Progress | None = None,
+) -> HiddenStates:
+    """The hidden states of the texts: from the directory if they are there, else captured into it.
+
+    A directory that holds states of another model, tokenizer, text or option is refused, never overwritten.
+    """
+    directory = Path(directory)
+    wanted = _identity(model, texts, truncate)
+    if (directory / "manifest.json").is_file():
+        found = open_hidden_states(directory)
+        differing = [name for name, value in wanted.items() if found.manifest.get(name) != value]
+        if differing:
+            raise InputError(
+                f"{directory} holds hidden states of another {', '.join(_SPOKEN[name] for name in differing)}"
+                f" ({found.manifest['model_name']}, {found.manifest['texts']} texts). Name another directory, or remove"
+                " this one."
+            )
+        return found
+    directory.mkdir(parents=True, exist_ok=True)
+    if any(path.name != "tokens.json" and not path.name.endswith(".npy") for path in directory.iterdir()):
+        raise InputError(f"{directory} holds other files; name an empty directory for hidden states.")
+    with _Writer(directory) as writer:
+        for begin in range(0, len(texts), batch_size):
+            part = texts[begin : begin + batch_size]
+            _capture(model, part, truncate, writer)
+            if progress is not None:
+                progress(min(begin + batch_size, len(texts)) / len(texts), "capturing hidden states")
+    counts = {"layers": writer.layers - 1, "width": writer.width, "tokens": writer.rows, "cut": writer.cut}
+    (directory / "tokens.json").write_text(json.dumps(writer.labels), encoding="utf-8")
+    manifest = wanted | counts | {
+        "embedding_norm": "embedding_sum" in writer.files, "model_name": model.name, "version": __version__,
+    }  # fmt: skip
+    unfinished = directory / "manifest.part"
+    unfinished.write_text(json.dumps(manifest, indent=1), encoding="utf-8")
+    unfinished.rename(directory / "manifest.json")
+    return HiddenStates(directory, manifest)
+
+
+def open_hidden_states(directory: str | Path) -> HiddenStates:
+    """A cache that `capture_hidden_states` wrote."""
+    path = Path(directory) / "manifest.json"
+    if not path.is_file():
+        raise InputError(
+            f"{directory} has no manifest.json: it is no cache of hidden states, or its capture did not end."
+        )
+    try:
+        manifest = json.loads(path.read_text(encoding="utf-8"))
+    except json.JSONDecodeError as error:
+        raise InputError(f"{path} is damaged: {error}. Remove the directory and capture again.") from error
+    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
+        raise InputError(f"{path} is not the manifest of a cache of hidden states ({FORMAT}).")
+    return HiddenStates(Path(directory), manifest)
+
+
+_SPOKEN = {
+    "format": "format", "model": "model", "tokenizer": "tokenizer", "text": "text", "texts": "number of texts",
+    "truncate": "choice of truncation",
+}  # fmt: skip
+
+
+def _identity(model: Model, texts: Sequence[Text], truncate: bool) -> dict[str, Any]:
+    if not texts:
+        raise InputError("no texts were given; hidden states need at least one.")
+    read = hashlib.sha256()
+    for text in texts:
+        read.update(json.dumps([text.parts, [vars(word) for word in text.words]]).encode())
+    return {
+        "format": FORMAT, "model": model_hash(model), "tokenizer": _tokenizer_hash(model), "text": read.hexdigest(),
+        "texts": len(texts), "truncate": truncate,
+    }  # fmt: skip
+
+
+def model_hash(model: Model) -> str:
+    """A hash of the weights, by name: the same for the same checkpoint wherever it was loaded from."""
+    read = hashlib.sha256()
+    for name, weight in sorted(model.module.state_dict().items()):
+        read.update(f"{name} {weight.dtype} {tuple(weight.shape)}".encode())
+        read.update(weight.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
+    return read.hexdigest()
+
+
+def _tokenizer_hash(model: Model) -> str:
+    tokenizer = model.tokenizer
+    if tokenizer is None:
+        return ""
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    described = dict(tokenizer.get_vocab()) if backend is None else json.loads(backend.to_str())
+    for setting in ("padding", "truncation"):  # of the last call, not of the tokenizer
+        described.pop(setting, None)
+    return hashlib.sha256(json.dumps([type(tokenizer).__name__, described], sort_keys=True).encode()).hexdigest()
+
+
+class _Writer:
+    """Appends rows to one .npy file a layer; the number of rows goes into their headers at the end."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.files: dict[str, tuple[BinaryIO, np.dtype[Any]]] = {}
+        self.labels: dict[str, list[Any]] = {"lengths": [], "tokens": [], "special": [], "tags": []}
+        self.rows = self.layers = self.width = self.cut = 0
+
+    def __enter__(self) -> "_Writer":
+        return self
+
+    def add(self, name: str, values: Tensor) -> None:
+        wide = values if values.dtype in (torch.float32, torch.float64) else values.float()
+        array = wide.cpu().contiguous().numpy()
+        if name not in self.files:
+            self.files[name] = ((self.directory / f"{name}.npy").open("wb"), array.dtype)
+            _header(*self.files[name], 0, array.shape[1])
+        self.files[name][0].write(array.data)
+        self.width = array.shape[1]
+
+    def __exit__(self, *exception: object) -> None:
+        for file, dtype in self.files.values():
+            file.seek(0)
+            _header(file, dtype, self.rows, self.width)
+            file.close()
+
+
+def _header(file: BinaryIO, dtype: np.dtype[Any], rows: int, width: int) -> None:
+    # NumPy pads the header so that the first axis may grow in place.
+    described = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": (rows, width)}
+    np.lib.format.write_array_header_1_0(file, described)
+
+
+def _capture(model: Model, texts: Sequence[Text], truncate: bool, writer: _Writer) -> None:
+    batch = encode(model, [text.given for text in texts], targets=[None] * len(texts), truncate=truncate)
+    norms = EmbeddingNorms(model.module)
+    with torch.no_grad(), left_as_found(model.module), norms:
+        states = forward(model, batch.arguments).hidden_states
+    stream = next((name for name in _STREAMS if name in states and name in batch.labels[0]), None)
+    if stream is None:
+        raise CaptureError(f"{model.name} shows no hidden states of a text; it has {sorted(states) or 'none'}.")
+    layers = states[stream]
+    norm = norms.of(layers)
+    for number, text in enumerate(texts):
+        labels: Labels = batch.labels[number][stream]
+        places = torch.tensor(labels.positions)
+        for layer, state in enumerate(layers):
+            writer.add(f"layer_{layer:02d}", state[number, places])
+        if norm:
+            writer.add("embedding_sum", norm[1][number, places])
+        writer.layers = len(layers)
+        writer.rows += len(places)
+        writer.cut += labels.cut
+        writer.labels["lengths"].append(len(places))
+        writer.labels["tokens"] += labels.tokens
+        writer.labels["special"] += labels.special
+        writer.labels["tags"] += token_tags(text, labels.offsets, labels.special)

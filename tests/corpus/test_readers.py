@@ -1,0 +1,103 @@
+"""Readers: every format, its tags and labels, and files that are not what they seem."""
+
+from pathlib import Path
+
+import pytest
+
+from identiscope.corpus.readers import Text, Word, read_corpus, token_tags
+from identiscope.errors import InputError
+
+
+def written(folder: Path, name: str, content: str) -> Path:
+    path = folder / name
+    path.write_text(content, encoding="utf-8")
+    return path
+
+
+def test_lines(tmp_path: Path) -> None:
+    path = written(tmp_path, "a.txt", "One line.\n\n Another. \n")
+    assert [text.given for text in read_corpus(path)] == ["One line.", "Another."]
+    assert len(list(read_corpus(path, limit=1))) == 1
+
+
+def test_tsv_is_not_quoted_and_finds_pairs(tmp_path: Path) -> None:
+    path = written(tmp_path, "a.tsv", 'id\tlabel\tsentence1\tsentence2\n1\tyes\t"Open\tclose.\r\n')
+    (text,) = read_corpus(path, label_column="label")
+    assert text.given == ('"Open', "close.") and text.label == "yes"
+
+
+def test_csv_is_quoted(tmp_path: Path) -> None:
+    path = written(tmp_path, "a.csv", 'label,body\n1,"a, b\nc"\n')
+    assert next(read_corpus(path, text_columns=["body"])).parts == ("a, b\nc",)
+
+
+def test_json_lines_with_words(tmp_path: Path) -> None:
+    lines = '{"text": "The cat", "words": [[0, 3, "DT"], [0, 4, 7, "NN"]]}\n\n'
+    (text,) = read_corpus(written(tmp_path, "a.jsonl", lines))
+    assert text.words == (Word(0, 0, 3, "DT"), Word(0, 4, 7, "NN"))
+
+
+CONLLU = """# text = Don't vámonos.
+1-2\tDon't\t_\t_\t_\t_\t_\t_\t_\t_
+1\tDo\tdo\tAUX\tVB\t_\t0\troot\t_\t_
+2\tn't\tnot\tPART\tRB\t_\t1\tadvmod\t_\t_
+3\tvámonos\tir\tVERB\tVBP\t_\t1\txcomp\t_\tSpaceAfter=No
+3.1\thidden\t_\tVERB\tXX\t_\t_\t_\t_\t_
+4\t.\t.\tPUNCT\t.\t_\t1\tpunct\t_\t_
+
+1\tNext\tnext\tADJ\tJJ\t_\t0\troot\t_\t_
+"""
+
+
+def test_conllu_rebuilds_the_text_and_its_spans(tmp_path: Path) -> None:
+    path = written(tmp_path, "a.conllu", CONLLU)
+    first, second = read_corpus(path)
+    assert first.parts == ("Don't vámonos.",) and second.parts == ("Next",)
+    spans = [(first.parts[0][word.start : word.end], word.tag) for word in first.words]
+    assert spans == [("Don't", "VB"), ("Don't", "RB"), ("vámonos", "VBP"), (".", ".")]
+    assert [word.tag for word in next(read_corpus(path, tags="upos")).words] == ["AUX", "PART", "VERB", "PUNCT"]
+
+
+def test_token_tags_in_pairs() -> None:
+    text = Text(("A cat", "It ran"), None, (Word(0, 0, 1, "DT"), Word(0, 2, 5, "NN"), Word(1, 0, 2, "PRP")))
+    offsets = [(0, 0), (0, 1), (2, 4), (4, 5), (0, 0), (0, 2), (3, 6), (0, 0)]
+    special = [True, False, False, False, True, False, False, True]
+    assert token_tags(text, offsets, special) == [None, "DT", "NN", "NN", None, "PRP", None, None]
+    assert token_tags(text, None, special) == [None] * 8
+
+
+def test_token_tags_skip_the_space_of_byte_level_tokens() -> None:
+    text = Text(("A cat",), None, (Word(0, 0, 1, "DT"), Word(0, 2, 5, "NN")))
+    assert token_tags(text, [(0, 1), (1, 5)], [False, False]) == ["DT", "NN"]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "options", "said"),
+    [
+        ("a.doc", "x", {}, r"'\.doc'"),
+        ("a.txt", "\n", {}, "no texts"),
+        ("a.tsv", "a\tb\n1\t2\n", {}, "its columns are a, b"),
+        ("a.tsv", "sentence\tb\n1\n", {}, "line 2"),
+        ("a.tsv", "sentence\tb\n \tx\n", {}, "text 1 of .* is empty"),
+        ("a.tsv", "sentence\nx\n", {"label_column": "mood"}, "no column mood"),
+        ("a.tsv", "a\nx\n", {"text_columns": ["a", "b", "c"]}, "two for pairs"),
+        ("a.csv", "sentence,b\nx\n", {}, "as many cells"),
+        ("a.csv", 'sentence\n"x', {}, "CSV"),
+        ("a.jsonl", "{", {}, "line 1"),
+        ("a.jsonl", "[1]\n", {}, "object"),
+        ("a.conllu", "1\tx\n\n", {}, "10"),
+        ("a.conllu", CONLLU, {"tags": "deprel"}, "xpos and upos"),
+    ],
+)
+def test_bad_files_are_explained(tmp_path: Path, name: str, content: str, options: dict, said: str) -> None:
+    path = written(tmp_path, name, content)
+    with pytest.raises(InputError, match=said):
+        list(read_corpus(path, **options))
+
+
+def test_missing_and_binary_files(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no file"):
+        list(read_corpus(tmp_path / "none.txt"))
+    (tmp_path / "b.txt").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(InputError, match="UTF-8"):
+        list(read_corpus(tmp_path / "b.txt"))
