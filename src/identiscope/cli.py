@@ -7,6 +7,7 @@ import click
 from identiscope import __version__
 from identiscope.commands.attention import attention
 from identiscope.commands.check import check
+from identiscope.commands.tokens import fine_tune, tokens
 from identiscope.commands.trace import trace
 from identiscope.errors import IdentiscopeError
 
@@ -20,7 +21,7 @@ def main() -> None:
     """
 
 
-for command in (check, trace, attention):
+for command in (check, trace, attention, tokens, fine_tune):
     main.add_command(command)
 
 

@@ -15,6 +15,14 @@ PLOTS = {
     "attention_maps": "attention_plots.plot_attention_maps",
     "attention_between_types": "attention_plots.plot_attention_between_types",
     "correlation_by_length": "attention_plots.plot_correlation_by_length",
+    "token_identifiability": "token_plots.plot_token_rates",
+    "token_identifiability_across_layers": "token_plots.plot_across_layers",
+    "token_identifiability_against_contribution": "token_plots.plot_against_contribution",
+    "token_identifiability_checkpoints": "token_plots.plot_checkpoints",
+    "token_identifiability_fractions": "token_plots.plot_fractions",
+    "token_identifiability_neighbours": "token_plots.plot_neighbours",
+    "token_identifiability_previous_layer": "token_plots.plot_token_rates",
+    "token_losses": "token_plots.plot_losses",
 }
 
 

@@ -146,7 +146,8 @@ def plot_against_contribution(result: xr.Dataset, ax: Axes | None = None) -> Axe
     for colour, layer in zip(colours, result.layer.values, strict=True):
         one = result.sel(layer=layer)
         middle = (one.low + one.high) / 2
-        ax.plot(middle, one.rate, marker=".", color=colour, label=f"layer {layer} (AUC {float(one.auc):.2f})")
+        said = f"AUC {float(one.auc):.2f}" if np.isfinite(one.auc) else "none lost" if one.rate[0] else "all lost"
+        ax.plot(middle, one.rate, marker=".", color=colour, label=f"layer {layer} ({said})")
     ax.set(xlabel="self contribution", ylabel="identifiability rate")
     ax.legend(frameon=False, fontsize=8)
     return ax

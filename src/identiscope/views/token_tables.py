@@ -19,13 +19,19 @@ def print_result(name: str, result: xr.Dataset, console: Console) -> None:
         console.print(f"published for BERT-base: {result.attrs['published']}", markup=False)
 
 
+def _table(title: str, columns: dict[str, str], rows: list[tuple[Any, ...]], console: Console) -> None:
+    # Beside the table, since a title inside is wrapped to the table's width.
+    console.print(title, style="bold", markup=False)
+    print_table("", columns, rows, console)
+
+
 def _percent(value: Any) -> str:
     return "–" if value != value else f"{100 * float(value):.1f}"
 
 
 def _rates(result: xr.Dataset, console: Console) -> None:
     columns = {"probe": "left", "of": "left"} | {f"layer {layer}": "right" for layer in result.layer.values}
-    rows = []
+    rows: list[tuple[Any, ...]] = []
     for name in result.probe.values:
         one = result.sel(probe=name)
         rows.append((str(name), "test", *(_percent(value) for value in one.rate.values)))
@@ -37,7 +43,7 @@ def _rates(result: xr.Dataset, console: Console) -> None:
             rows.append(("", "train", *(_percent(value) for value in one.train_rate.values)))
         if "ties" in one and int(one.ties.sum()):
             rows.append(("", "ties", *(str(int(value)) for value in one.ties.values)))
-    print_table("Token identifiability rate (%) by layer, interval over sentences", columns, rows, console)
+    _table("Token identifiability rate (%) by layer, interval over sentences", columns, rows, console)
     if "random_guess" in result:
         console.print(f"random guess: {_percent(result.random_guess.mean())} %", markup=False)
 
@@ -50,7 +56,7 @@ def _across(result: xr.Dataset, console: Console) -> None:
             (int(source), *(_percent(value) for value in one.rate.sel(trained_on=source).values))
             for source in one.trained_on.values
         ]
-        print_table(f"{name}: rate (%) on each layer of the probe trained on one", columns, rows, console)
+        _table(f"{name}: rate (%) on each layer of the probe trained on one", columns, rows, console)
 
 
 def _along(axis: str, title: str) -> Callable[[xr.Dataset, Console], None]:
@@ -62,7 +68,7 @@ def _along(axis: str, title: str) -> Callable[[xr.Dataset, Console], None]:
                 (str(value), *(_percent(rate) for rate in one.rate.sel({axis: value}).values))
                 for value in one[axis].values
             ]
-            print_table(f"{name}: {title}", columns, rows, console)
+            _table(f"{name}: {title}", columns, rows, console)
 
     return printer
 
@@ -74,7 +80,7 @@ def _losses(result: xr.Dataset, console: Console) -> None:
         (str(reason), *(_percent(count / total) for count in result.taken_for.sel(reason=reason).values))
         for reason in result.reason.values
     ]
-    print_table(f"Lost tokens, % of {total} tested, by what they are taken for", {"": "left"} | layers, rows, console)
+    _table(f"Lost tokens, % of {total} tested, by what they are taken for", {"": "left"} | layers, rows, console)
     for by in ("frequency", "tag", "position", "type"):
         if by not in result:
             continue
@@ -88,7 +94,7 @@ def _losses(result: xr.Dataset, console: Console) -> None:
             )
             for index in order
         ]
-        print_table(f"Lost (%) by {by}", {by: "left", "tokens": "right"} | layers, rows, console)
+        _table(f"Lost (%) by {by}", {by: "left", "tokens": "right"} | layers, rows, console)
     if "confused" in result:
         pairs = zip(result.confusion.values, result.confused.values, strict=True)
         words = ", ".join(f"{readable(str(pair))} ({count})" for pair, count in list(pairs)[:10])

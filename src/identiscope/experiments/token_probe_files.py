@@ -1,0 +1,100 @@
+"""Fitted probes as one safetensors file, and new text scored with them."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+import xarray as xr
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+
+from identiscope.corpus.hidden_state_cache import HiddenStates
+from identiscope.errors import InputError
+from identiscope.experiments.token_setup import Fitted, Setup, input_embeddings, probe_by_fold
+from identiscope.methods.token_identifiability import random_guess, score
+from identiscope.methods.token_pairs import Pairs
+from identiscope.methods.token_probes import ProbeSet
+from identiscope.methods.token_sentences import Sentences
+from identiscope.results import make_result
+
+FORMAT = "identiscope-probes-1"
+
+
+def save_probes(fitted: Fitted, result: xr.Dataset, path: str | Path) -> Path:
+    """Write the probes that `same_layer` fitted, with the provenance of its result."""
+    tensors = {
+        f"{name}/{key}": value.contiguous()
+        for name, probes in fitted.items()
+        if probes is not None
+        for key, value in (
+            probes.weights | {"epochs": probes.epochs, "rates": probes.rates, "validation": probes.validation}
+        ).items()
+    }
+    if not tensors:
+        raise InputError("there is nothing to save: the naive probe has no weights.")
+    about = {"layers": [int(layer) for layer in result.layer.values], **result.attrs}
+    path = Path(path)
+    save_file(tensors, str(path), metadata={"format": FORMAT, "about": json.dumps(about)})
+    return path
+
+
+def load_probes(path: str | Path) -> tuple[dict[str, ProbeSet], dict[str, Any]]:
+    """Probes by name, and what they are of: model, text, layers, setup."""
+    path = Path(path)
+    if not path.is_file():
+        raise InputError(f"there is no file {path}.")
+    parts: dict[str, dict[str, torch.Tensor]] = {}
+    try:
+        with safe_open(str(path), framework="pt") as file:
+            header = file.metadata() or {}
+            for key in file.keys():  # noqa: SIM118  (a safetensors file is no mapping)
+                name, _, tensor = key.partition("/")
+                parts.setdefault(name, {})[tensor] = file.get_tensor(key)
+    except SafetensorError as error:
+        raise InputError(f"{path} is not a file of probes, or is damaged: {error}.") from error
+    if header.get("format") != FORMAT:
+        raise InputError(f"{path} is a safetensors file, but not one of probes ({FORMAT}).")
+    return {name: _probe_set(name, tensors) for name, tensors in parts.items()}, json.loads(header["about"])
+
+
+def _probe_set(name: str, tensors: dict[str, torch.Tensor]) -> ProbeSet:
+    kind, _, loss = name.partition(" ")
+    if kind not in ("linear", "mlp") or loss not in ("cosine", "l2"):
+        raise InputError(f"the file holds probes named {name!r}; expected linear or mlp, with cosine or l2.")
+    about = {key: tensors.pop(key) for key in ("epochs", "rates", "validation")}
+    return ProbeSet("linear" if kind == "linear" else "mlp", "l2" if loss == "l2" else "cosine", tensors, **about)
+
+
+def score_new_text(
+    cache: HiddenStates, probes: Mapping[str, ProbeSet], about: Mapping[str, Any], *, resamples: int = 1000
+) -> xr.Dataset:
+    """Rates of saved probes on text they have not seen: the mean over the folds' probes of every layer.
+
+    The text must come from the model the probes were fitted to.
+    """
+    if cache.manifest["model"] != about["model"]:
+        raise InputError(
+            f"the probes were fitted to {about['model_name']}, and the hidden states are of another model"
+            f" ({cache.manifest['model_name']}); fit probes to it, or give the model they belong to."
+        )
+    layers = [int(layer) for layer in about["layers"]]
+    sentences = Sentences(cache.lengths)
+    setup = Setup(inputs=about["setup"]["inputs"])
+    pairs = Pairs([cache.layer(layer) for layer in layers], [input_embeddings(cache, setup)], sentences)
+    rates = torch.zeros(3, len(probes), len(layers), dtype=torch.float64)
+    for number, found in enumerate(probes.values()):
+        everything = [torch.arange(sentences.count)] * found.epochs.shape[1]
+        for index, hidden in enumerate(pairs.states):
+            scored = score(probe_by_fold(found, index), hidden, pairs, index, everything, resamples=resamples)
+            bounds = [scored.rate, scored.interval.low, scored.interval.high]
+            rates[:, number, index] = torch.tensor(bounds, dtype=torch.float64)
+    return make_result(
+        "token_identifiability_new_text",
+        {name: (("probe", "layer"), values) for name, values in zip(("rate", "low", "high"), rates, strict=True)}
+        | {"random_guess": (("layer",), [random_guess(pairs.targets[0], sentences.lengths)] * len(layers))},
+        coordinates={"probe": list(probes), "layer": layers},
+        provenance={key: cache.manifest[key] for key in ("model_name", "model", "text", "texts")}
+        | {"fitted_on": about["text"], "inputs": setup.inputs},
+    )

@@ -1,0 +1,230 @@
+"""The token experiments end to end on a small corpus: shapes, facts that must hold, files, and bad input."""
+
+import itertools
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import xarray as xr
+from matplotlib.figure import Figure
+from safetensors.torch import save_file
+
+import identiscope
+from identiscope.corpus.hidden_state_cache import HiddenStates, capture_hidden_states, model_hash
+from identiscope.corpus.readers import Text, Word
+from identiscope.errors import InputError
+from identiscope.experiments import token_identifiability as experiments
+from identiscope.experiments.fine_tune import fine_tune
+from identiscope.experiments.token_losses import identifiability_against_contribution, look_up_layers, lost_tokens
+from identiscope.experiments.token_probe_files import load_probes, save_probes, score_new_text
+from identiscope.experiments.token_setup import NAIVE, Setup
+from identiscope.methods.token_probes import Recipe
+from identiscope.methods.token_sentences import Sentences
+from identiscope.results import load_result, save_result
+from identiscope.views import token_plots
+
+SUBJECTS = ("The cat", "A nurse", "My old neighbour", "The green parrot")
+VERBS = ("saw the dog", "bought the bread and the milk", "sang", "lost the keys to the house")
+ENDS = ("yesterday.", "in the garden, quietly.", "before the rain.")
+
+
+def texts() -> list[Text]:
+    made = []
+    for number, (subject, verb, end) in enumerate(itertools.product(SUBJECTS, VERBS, ENDS)):
+        first = len(subject.split()[0])
+        made.append(Text((f"{subject} {verb} {end}",), str(number % 2), (Word(0, 0, first, "DT"),)))
+    return made
+
+
+SETUP = Setup(
+    folds=2, resamples=50, recipe=Recipe(learning_rates=(1e-3,), patience=2, maximum_epochs=4, hidden_width=8)
+)
+
+
+LAYERS = [1, 6]
+
+
+@pytest.fixture(scope="module")
+def cache(minilm: identiscope.Model, tmp_path_factory: pytest.TempPathFactory) -> HiddenStates:
+    return capture_hidden_states(minilm, texts(), tmp_path_factory.mktemp("cache") / "states")
+
+
+@pytest.fixture(scope="module")
+def fitted(cache: HiddenStates) -> tuple[xr.Dataset, dict]:
+    return experiments.same_layer(cache, setup=SETUP, layers=LAYERS)
+
+
+def test_same_layer_has_all_probes_and_says_how_it_was_made(fitted: tuple) -> None:
+    result, _ = fitted
+    assert list(result.probe.values) == [
+        "naive cosine",
+        "naive l2",
+        "linear cosine",
+        "linear l2",
+        "mlp cosine",
+        "mlp l2",
+    ]
+    assert result.rate.dims == ("probe", "layer") and result.sizes == {"probe": 6, "layer": 2, "fold": 2}
+    assert bool((result.low <= result.rate).all()) and bool((result.rate <= result.high).all())
+    assert result.attrs["setup"]["inputs"] == "normed" and result.attrs["setup"]["recipe"]["patience"] == 2
+    assert "93 %" in result.attrs["published"]
+    assert float(result.rate.sel(probe="naive cosine", layer=1)) > 0.9
+    assert float(result.rate.sel(probe="linear cosine", layer=1)) > 0.9
+    assert float(result.random_guess[0]) == pytest.approx(48 / result.attrs["tokens_in_corpus"])
+    # 15 % of 48 sentences in two folds; the pooled rate is that of the tokens, not the mean of the folds.
+    folds, tokens = result.fold_rate.sel(probe="naive l2", layer=6).values, result.tokens.sel(probe="naive l2", layer=6)
+    assert min(folds) - 1e-12 <= float(result.rate.sel(probe="naive l2", layer=6)) <= max(folds) + 1e-12
+    assert 0 < int(tokens) < result.attrs["tokens_in_corpus"]
+
+
+def test_two_runs_give_the_same_numbers(cache: HiddenStates, fitted: tuple) -> None:
+    again, _ = experiments.same_layer(cache, setup=SETUP, layers=LAYERS)
+    xr.testing.assert_identical(again, fitted[0])
+
+
+def test_results_can_be_saved(fitted: tuple, tmp_path: Path) -> None:
+    path = save_result(fitted[0], tmp_path / "same.safetensors")
+    np.testing.assert_array_equal(load_result(path).rate.values, fitted[0].rate.values)
+
+
+def test_across_layers_agrees_on_the_diagonal(cache: HiddenStates, fitted: tuple) -> None:
+    result, probes = fitted
+    across = experiments.across_layers(cache, probes, setup=SETUP, layers=LAYERS)
+    for name in across.probe.values:
+        for layer in across.layer.values:
+            own = across.rate.sel(probe=name, trained_on=layer, layer=layer)
+            assert float(own) == float(result.rate.sel(probe=name, layer=layer))
+    with pytest.raises(InputError, match="naive"):
+        experiments.across_layers(cache, {"naive cosine": None}, setup=SETUP)
+
+
+def test_previous_layer_is_easier_than_the_input(cache: HiddenStates, fitted: tuple) -> None:
+    back = experiments.previous_layer(cache, setup=SETUP, probes=NAIVE)
+    first = back.rate.sel(probe="naive cosine", layer=1)
+    assert float(first) == float(fitted[0].rate.sel(probe="naive cosine", layer=1))
+    assert float(back.rate.sel(probe="naive cosine", layer=6)) >= float(
+        fitted[0].rate.sel(probe="naive cosine", layer=6)
+    )
+
+
+def test_a_checkpoint_compared_with_itself_is_the_same(cache: HiddenStates) -> None:
+    both = experiments.compare_checkpoints({"before": cache, "after": cache}, setup=SETUP)
+    assert both.rate.dims[0] == "checkpoint" and list(both.checkpoint.values) == ["before", "after"]
+    xr.testing.assert_equal(both.rate.sel(checkpoint="before", drop=True), both.rate.sel(checkpoint="after", drop=True))
+    with pytest.raises(InputError, match="two or more"):
+        experiments.compare_checkpoints({"one": cache}, setup=SETUP)
+
+
+def test_neighbours_leave_out_the_edges(cache: HiddenStates) -> None:
+    found = experiments.neighbours(cache, setup=SETUP, probes=[("linear", "l2")], offsets=(-1, 2))
+    sentences = Sentences(cache.lengths)
+    tested = sum(int((sentences.lengths[split.test] - 1).sum()) for split in SETUP.splits(sentences))
+    assert int(found.tokens.sel(offset=-1)[0, 0]) == tested
+    assert int(found.tokens.sel(offset=2)[0, 0]) == tested - sum(len(split.test) for split in SETUP.splits(sentences))
+
+
+def test_fractions_test_on_the_same_sentences(cache: HiddenStates) -> None:
+    found = experiments.data_fractions(cache, 6, setup=SETUP, probe=("linear", "l2"), fractions=(0.3, 1.0))
+    assert found.sizes["fraction"] == 2 and len(set(found.tokens.values.ravel())) == 1
+    assert float(found.rate.sel(fraction=1.0).item()) >= float(found.rate.sel(fraction=0.3).item()) - 0.05
+
+
+def test_inputs_before_and_after_the_norm_differ(cache: HiddenStates, fitted: tuple) -> None:
+    setup = Setup(folds=2, resamples=50, inputs="sum")
+    other, _ = experiments.same_layer(cache, setup=setup, probes=[("naive", "l2")], layers=LAYERS)
+    assert other.attrs["setup"]["inputs"] == "sum"
+    assert not np.array_equal(other.rate.values[0], fitted[0].rate.sel(probe="naive l2").values)
+
+
+def test_losses_add_up(cache: HiddenStates, fitted: tuple) -> None:
+    result, probes = fitted
+    found = look_up_layers(cache, probes["linear l2"], setup=SETUP, layers=LAYERS)
+    lost = lost_tokens(cache, found, layers=LAYERS)
+    tested = int(result.tokens.sel(probe="linear l2", layer=6))
+    assert int(lost.position_tokens.sum()) == int(lost.frequency_tokens.sum()) == tested
+    assert list(lost.tag.values) == ["DT"]
+    for layer in lost.layer.values:
+        right = float(result.rate.sel(probe="linear l2", layer=layer)) * tested
+        assert int(lost.position_identified.sel(layer=layer).sum()) == round(right)
+        assert int(lost.taken_for.sel(layer=layer).sum()) == tested - round(right)
+
+
+def test_against_contribution(cache: HiddenStates, fitted: tuple) -> None:
+    found = look_up_layers(cache, None, setup=SETUP, metric="l2")
+    tokens = int(cache.lengths.sum())
+    contribution = torch.rand(6, tokens, generator=torch.Generator().manual_seed(0))
+    result = identifiability_against_contribution(cache, found, contribution, bins=4)
+    assert result.rate.dims == ("layer", "bin") and 0 <= float(result.auc[-1]) <= 1
+    ax = Figure().subplots()
+    assert token_plots.plot_against_contribution(result, ax) is ax and len(ax.lines) == 6
+    assert any("AUC" in text.get_text() for text in ax.get_legend().get_texts())
+    with pytest.raises(InputError, match="6 layers"):
+        identifiability_against_contribution(cache, found, contribution[:2])
+
+
+def test_probes_are_saved_and_score_new_text(
+    minilm: identiscope.Model, cache: HiddenStates, fitted: tuple, tmp_path: Path
+) -> None:
+    result, probes = fitted
+    path = save_probes(probes, result, tmp_path / "probes.safetensors")
+    loaded, about = load_probes(path)
+    assert list(loaded) == sorted(name for name, one in probes.items() if one is not None)
+    assert torch.equal(loaded["mlp l2"].weights["weight_in"], probes["mlp l2"].weights["weight_in"])
+    other = capture_hidden_states(minilm, [Text(("The parrot sang to the cat.",))], tmp_path / "new")
+    scored = score_new_text(other, loaded, about)
+    assert float(scored.rate.sel(probe="linear cosine", layer=1)) > 0.5
+    assert scored.attrs["fitted_on"] == cache.manifest["text"]
+    with pytest.raises(InputError, match="another model"):
+        score_new_text(other, loaded, about | {"model": "0"})
+    with pytest.raises(InputError, match="nothing to save"):
+        save_probes({"naive l2": None}, result, path)
+
+
+def test_files_that_are_no_probes(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no file"):
+        load_probes(tmp_path / "none")
+    (tmp_path / "bad").write_bytes(b"nonsense")
+    with pytest.raises(InputError, match="damaged"):
+        load_probes(tmp_path / "bad")
+    save_file({"x": torch.ones(1)}, str(tmp_path / "other"))
+    with pytest.raises(InputError, match="not one of probes"):
+        load_probes(tmp_path / "other")
+
+
+def test_setup_refuses_what_it_does_not_know() -> None:
+    with pytest.raises(InputError, match="solver"):
+        Setup(solver="magic")  # type: ignore[arg-type]
+
+
+def test_layers_are_checked(cache: HiddenStates) -> None:
+    with pytest.raises(InputError, match="1 to 6"):
+        experiments.same_layer(cache, setup=SETUP, layers=[7])
+
+
+def test_fine_tuning_makes_a_second_checkpoint(minilm: identiscope.Model, tmp_path: Path) -> None:
+    before = model_hash(minilm)
+    chosen = texts()[:16]
+    options = {"epochs": 1, "learning_rate": 1e-4, "batch_size": 8, "held_out": 0.25}
+    done = fine_tune(minilm, chosen, tmp_path / "one", **options)
+    again = fine_tune(minilm, chosen, tmp_path / "two", **options)
+    assert model_hash(minilm) == before
+    assert done.labels == ("0", "1") and done.held_out == 4 and done.losses == again.losses
+    tuned = identiscope.load(tmp_path / "one")
+    assert model_hash(tuned) == model_hash(identiscope.load(tmp_path / "two"))
+    states = [identiscope.trace(model, "The cat sang.").hidden_states[-1] for model in (minilm, tuned)]
+    assert not torch.allclose(states[0], states[1])
+    assert (tmp_path / "one" / "head.safetensors").is_file()
+
+
+def test_fine_tuning_refuses(minilm: identiscope.Model, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="two kinds"):
+        fine_tune(minilm, [Text(("a",), "x")], tmp_path / "new")
+    with pytest.raises(InputError, match="two kinds"):
+        fine_tune(minilm, [Text(("a",), "x"), Text(("b",))], tmp_path / "new")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "file").write_text("")
+    with pytest.raises(InputError, match="not empty"):
+        fine_tune(minilm, texts()[:4], tmp_path / "full")
+    with pytest.raises(InputError, match="first or last"):
+        fine_tune(minilm, texts()[:4], tmp_path / "new", token="middle")
