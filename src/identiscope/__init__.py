@@ -42,6 +42,7 @@ if TYPE_CHECKING:
         correlation_by_length,
         passage_maps,
     )
+    from identiscope.experiments.attribution import attribution as hidden_token_attribution
     from identiscope.experiments.proof import prove
     from identiscope.results import load_result, save_result
     from identiscope.views.plotting import plot
@@ -59,17 +60,21 @@ _HOMES = {
     "identiscope.experiments.attention_figures": (
         "attention_between_types", "correlation_by_length", "passage_maps",
     ),
+    "identiscope.experiments.attribution": ("hidden_token_attribution",),
     "identiscope.experiments.proof": ("prove",),
     "identiscope.results": ("load_result", "save_result"),
     "identiscope.views.plotting": ("plot",),
 }  # fmt: skip
+# Known there by a shorter name, beside the method on tensors that has this one.
+_ALIASES = {"hidden_token_attribution": "attribution"}
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
     "CaptureError", "IdentiscopeError", "InputError", "MathError", "Model", "ModelError", "Outcome", "Replay",
     "Site", "Stream", "Trace", "Verification", "attention_alternative", "attention_between_types",
     "attention_identifiability", "attention_intervals", "attention_maps", "correlation_by_length",
-    "factored_attention", "from_arrays", "load", "load_result", "passage_maps", "plot", "prove", "save_result",
+    "factored_attention", "from_arrays", "hidden_token_attribution",
+    "load", "load_result", "passage_maps", "plot", "prove", "save_result",
     "stream", "substitute", "trace", "watching",
 ]  # fmt: skip
 
@@ -77,7 +82,7 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module 'identiscope' has no attribute {name!r}")
-    return getattr(import_module(_HOME[name]), name)
+    return getattr(import_module(_HOME[name]), _ALIASES.get(name, name))
 
 
 def __dir__() -> list[str]:

@@ -6,6 +6,7 @@ import click
 
 from identiscope import __version__
 from identiscope.commands.attention import attention
+from identiscope.commands.attribution import attribution
 from identiscope.commands.check import check
 from identiscope.commands.tokens import fine_tune, tokens
 from identiscope.commands.trace import trace
@@ -21,7 +22,7 @@ def main() -> None:
     """
 
 
-for command in (check, trace, attention, tokens, fine_tune):
+for command in (check, trace, attention, attribution, tokens, fine_tune):
     main.add_command(command)
 
 

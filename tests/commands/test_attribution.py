@@ -1,0 +1,41 @@
+"""`identiscope attribution` on the command line."""
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from identiscope.commands.attribution import attribution
+from identiscope.errors import InputError
+from identiscope.results import load_result
+
+TEXT = "The cat sat on the mat."
+
+
+def run(*arguments: str) -> str:
+    done = CliRunner().invoke(attribution, arguments, catch_exceptions=False)
+    assert done.exit_code == 0
+    return done.output
+
+
+def test_summary_is_readable_and_saved(tmp_path: Path) -> None:
+    path = tmp_path / "cat.safetensors"
+    shown = run("minilm", TEXT, "--probes", "4", "--save", str(path))
+    assert "4 of 384 directions" in shown and "median" in shown and "cat" in shown and str(path) in shown
+    kept = load_result(path)
+    assert kept.attrs["probes"] == 4
+    more = run("minilm", TEXT, "--probes", "12", "--resume", str(path))
+    assert "12 of 384 directions" in more
+
+
+def test_json_has_the_numbers() -> None:
+    report = json.loads(run("minilm", TEXT, "--layers", "1,6", "--seconds", "0.001", "--json"))
+    assert report["layers"] == [1, 6] and report["inputs"][2] == "cat"
+    column = [row[2] for row in report["contribution"][0]]
+    assert sum(column) == pytest.approx(1, abs=1e-4)
+
+
+def test_what_does_not_go_together_is_said() -> None:
+    with pytest.raises(InputError, match="exact follows every direction"):
+        run("minilm", TEXT, "--exact", "--probes", "4")
