@@ -3,6 +3,8 @@
 import os
 
 os.environ["HF_HUB_OFFLINE"] = "1"
+# Small matrices: threads that wait for each other cost far more than they bring.
+os.environ["OMP_NUM_THREADS"] = os.environ["OPENBLAS_NUM_THREADS"] = "1"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 
 import pytest
