@@ -1,6 +1,7 @@
 """The token experiments end to end on a small corpus: shapes, facts that must hold, files, and bad input."""
 
 import itertools
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -53,6 +54,26 @@ def cache(minilm: identiscope.Model, tmp_path_factory: pytest.TempPathFactory) -
 @pytest.fixture(scope="module")
 def fitted(cache: HiddenStates) -> tuple[xr.Dataset, dict]:
     return experiments.same_layer(cache, setup=SETUP, layers=LAYERS)
+
+
+def test_mlps_are_trained_on_the_folds_asked_for(cache: HiddenStates) -> None:
+    for wanted in (1, 2):
+        setup = replace(SETUP, mlp_folds=wanted)
+        result, found = experiments.same_layer(cache, setup=setup, probes=(("mlp", "l2"), *NAIVE), layers=LAYERS)
+        trained = np.isfinite(result.fold_rate.sel(probe="mlp l2").values)
+        assert trained[:, :wanted].all() and not trained[:, wanted:].any()
+        assert (result.epochs.sel(probe="mlp l2").values > 0)[:, :wanted].all()
+        assert np.isfinite(result.fold_rate.sel(probe="naive l2").values).all()
+        tested = setup.splits(Sentences(cache.lengths))[:wanted]
+        tokens = sum(int(cache.lengths[split.test].sum()) for split in tested)
+        assert (result.tokens.sel(probe="mlp l2") == tokens).all()
+        across = experiments.across_layers(cache, found, setup=setup, layers=LAYERS)
+        same = [float(across.rate.sel(trained_on=layer, layer=layer).item()) for layer in LAYERS]
+        assert same == result.rate.sel(probe="mlp l2").values.tolist()
+        looked_up = look_up_layers(cache, found["mlp l2"], setup=setup, layers=LAYERS)
+        assert [len(one.rows) for one in looked_up] == [tokens] * len(LAYERS)
+    with pytest.raises(InputError, match="mlp_folds 0"):
+        replace(SETUP, mlp_folds=0)
 
 
 def test_same_layer_has_all_probes_and_says_how_it_was_made(fitted: tuple) -> None:

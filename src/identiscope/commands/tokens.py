@@ -23,6 +23,9 @@ PROBES = ("naive", "linear", "mlp")
               help="Parts of speech of a .conllu file.")  # fmt: skip
 @click.option("--limit", type=int, help="Use only so many texts.")
 @click.option("--folds", type=int, default=10, show_default=True, help="Splits of 70/15/15 by sentence.")
+@click.option(
+    "--mlp-folds", type=int, default=1, show_default=True, help="Folds that MLPs are trained on: minutes each."
+)
 @click.option("--seed", type=int, default=0, show_default=True, help="Of splits, weights, batches and resampling.")
 @click.option("--solver", type=click.Choice(["direct", "adam"]), default="direct", show_default=True,
               help="Linear probes: at the minimum of their loss, or trained as in the paper.")  # fmt: skip
@@ -63,8 +66,9 @@ def tokens(model: str, corpus: Path, **options: Any) -> None:
         maximum_epochs=options["epochs"], hidden_width=options["hidden_width"],
     )  # fmt: skip
     setup = Setup(
-        folds=options["folds"], seed=options["seed"], solver=options["solver"], inputs=options["inputs"], recipe=recipe
-    )
+        folds=options["folds"], mlp_folds=options["mlp_folds"], seed=options["seed"], solver=options["solver"],
+        inputs=options["inputs"], recipe=recipe,
+    )  # fmt: skip
     columns = options["columns"].split(",") if options["columns"] else None
     texts = list(read_corpus(corpus, text_columns=columns, tags=options["tags"], limit=options["limit"]))
     loading = {"revision": options["revision"], "trust_remote_code": options["trust_remote_code"]}

@@ -95,7 +95,8 @@ def across_layers(
         for source in range(len(chosen)):
             for tested, hidden in enumerate(pairs.states):
                 probe_of = probe_by_fold(probes, source)
-                found = score(probe_of, hidden, pairs, tested, sets, resamples=setup.resamples, seed=setup.seed)
+                own = sets[: probes.epochs.shape[1]]
+                found = score(probe_of, hidden, pairs, tested, own, resamples=setup.resamples, seed=setup.seed)
                 bounds = [found.rate, found.interval.low, found.interval.high]
                 rates[:, number, source, tested] = torch.tensor(bounds, dtype=torch.float64)
             tell(progress, (number + (source + 1) / len(chosen)) / len(trained), f"{name} on every layer")

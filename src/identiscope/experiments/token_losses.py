@@ -35,7 +35,7 @@ def look_up_layers(
     layers: Sequence[int] | None = None,
     metric: Metric = "cosine",
 ) -> list[Identified]:
-    """What became of every tested token at each layer, over the test sentences of all folds.
+    """What became of every tested token at each layer, over the test sentences of all folds the probes have.
 
     probes: as `same_layer` fitted them, with the same setup and layers; None for the naive probe with `metric`.
     """
@@ -43,6 +43,8 @@ def look_up_layers(
     sentences = Sentences(cache.lengths)
     chosen = list(layers or range(1, cache.layers + 1))
     pairs = Pairs([cache.layer(layer) for layer in chosen], [input_embeddings(cache, setup)], sentences)
+    folds = setup.splits(sentences)
+    folds = folds if probes is None else folds[: probes.epochs.shape[1]]
     every = []
     for index, hidden in enumerate(pairs.states):
         parts = [
@@ -50,7 +52,7 @@ def look_up_layers(
                 Probe("naive", metric, {}) if probes is None else probes.probe(index, fold),
                 hidden, pairs, index, split.test,
             )
-            for fold, split in enumerate(setup.splits(sentences))
+            for fold, split in enumerate(folds)
         ]  # fmt: skip
         columns = ("rows", "nearest", "identified", "tied")
         every.append(Identified(*(torch.cat([getattr(part, name) for part in parts]) for name in columns)))

@@ -32,11 +32,13 @@ class Setup:
     """How an experiment is run; the defaults are the paper's, but for the solver of linear probes.
 
     solver: "direct" fits linear probes at the minimum of their loss (the closed form for L2), "adam" trains them by
-    the recipe, as the paper did; MLPs are always trained. inputs: "normed" takes as x what the first layer reads,
+    the recipe, as the paper did; MLPs are always trained, which takes minutes a fold, so only on the first
+    `mlp_folds`. inputs: "normed" takes as x what the first layer reads,
     after the norm that BERT has there; "sum" takes the sum of embeddings before it.
     """
 
     folds: int = 10
+    mlp_folds: int = 1
     shares: tuple[float, float, float] = (0.7, 0.15, 0.15)
     seed: int = 0
     solver: Literal["direct", "adam"] = "direct"
@@ -51,6 +53,9 @@ class Setup:
                 f"solver {self.solver!r} and inputs {self.inputs!r} were given; expected direct or adam, and normed or"
                 " sum."
             )
+
+        if not self.mlp_folds >= 1:
+            raise InputError(f"mlp_folds {self.mlp_folds} was given; expected at least 1.")
 
     def splits(self, sentences: Sentences) -> list[Split]:
         """The folds."""
@@ -80,13 +85,17 @@ def fit_and_score(
     progress: Progress | None,
     splits: list[Split] | None = None,
 ) -> tuple[Fitted, dict[str, tuple[Sequence[str], Any]]]:
-    """Fit each probe to every layer and fold, and score it on the test and training sentences: probes and arrays."""
+    """Fit each probe to every layer and fold, and score it on the test and training sentences: probes and arrays.
+
+    Folds that a probe was not fitted on have a rate of NaN and no epochs.
+    """
     splits = splits or setup.splits(pairs.sentences)
     fitted: Fitted = {}
     rows: list[list[tuple[Score, Score]]] = []
     for number, (kind, loss) in enumerate(probes):
         part = part_of(progress, number, len(probes), f"{kind} {loss}: ")
-        found = _fit(pairs, splits, kind, loss, setup, part)
+        own = splits[: setup.mlp_folds] if kind == "mlp" else splits
+        found = _fit(pairs, own, kind, loss, setup, part)
         fitted[f"{kind} {loss}"] = found
         rows.append([])
         for layer, hidden in enumerate(pairs.states):
@@ -94,8 +103,8 @@ def fit_and_score(
             tested, learnt = (
                 score(probe_of, hidden, pairs, layer, sets, resamples=count, seed=setup.seed)
                 for sets, count in (
-                    ([split.test for split in splits], setup.resamples),
-                    ([split.train for split in splits], 1),
+                    ([split.test for split in own], setup.resamples),
+                    ([split.train for split in own], 1),
                 )
             )
             rows[-1].append((tested, learnt))
@@ -110,7 +119,7 @@ def fit_and_score(
         "low": (axes, each(lambda one: one.interval.low)),
         "high": (axes, each(lambda one: one.interval.high)),
         "train_rate": (axes, torch.tensor([[learnt.rate for _, learnt in row] for row in rows], dtype=torch.float64)),
-        "fold_rate": ((*axes, "fold"), torch.stack([torch.stack([one.folds for one, _ in row]) for row in rows])),
+        "fold_rate": ((*axes, "fold"), torch.stack([_fold_rates(row, len(splits)) for row in rows])),
         "tokens": (axes, each(lambda one: one.tokens).long()),
         "ties": (axes, each(lambda one: one.ties).long()),
         "tied_identified": (axes, each(lambda one: one.tied_identified).long()),
@@ -123,7 +132,17 @@ def fit_and_score(
 
 
 def _epochs(probes: ProbeSet | None, layers: int, folds: int) -> Tensor:
-    return torch.zeros(layers, folds, dtype=torch.long) if probes is None else probes.epochs
+    epochs = torch.zeros(layers, folds, dtype=torch.long)
+    if probes is not None:
+        epochs[:, : probes.epochs.shape[1]] = probes.epochs
+    return epochs
+
+
+def _fold_rates(row: list[tuple[Score, Score]], folds: int) -> Tensor:
+    rates = torch.full((len(row), folds), torch.nan, dtype=torch.float64)
+    for layer, (tested, _) in enumerate(row):
+        rates[layer, : len(tested.folds)] = tested.folds
+    return rates
 
 
 def _fit(
