@@ -99,7 +99,7 @@ def stream(
     _check_choice(layers, "layers")
     _check_choice(heads, "heads")
     batch = encode(loaded, [text], targets=[target], truncate=truncate)
-    sorter = _Sorter(loaded, batch, _expected_streams(loaded, batch), layers, heads)
+    sorter = _Sorter(loaded, batch, expected_streams(loaded, batch), layers, heads)
 
     def take(call: Call) -> None:
         for site in sorter.sites(call):
@@ -127,7 +127,7 @@ def _trace_batch(model: Model, batch: Batch, layers: Sequence[int] | None, heads
     with torch.no_grad(), left_as_found(model.module), norms, watching(model.module) as watcher:
         result = try_forward(model, batch.arguments)
     _check_counts(model, watcher)
-    names = list(result.hidden_states) or _expected_streams(model, batch)
+    names = list(result.hidden_states) or expected_streams(model, batch)
     sorter = _Sorter(model, batch, names, layers, heads)
     sites: list[list[Site]] = [[] for _ in range(batch.size)]
     for number, call in enumerate(watcher.calls):
@@ -181,7 +181,8 @@ def _check_quickly(site: Site) -> None:
         )
 
 
-def _expected_streams(model: Model, batch: Batch) -> list[str]:
+def expected_streams(model: Model, batch: Batch) -> list[str]:
+    """The streams of a model that shows no hidden states, from what it is given."""
     if getattr(model.config, "is_encoder_decoder", False):
         return ["encoder", "decoder"]
     names = list(batch.labels[0])

@@ -15,7 +15,7 @@ from identiscope.capture import streams
 from identiscope.capture.models import Model
 from identiscope.errors import IdentiscopeError, InputError
 
-_PLAIN_LAYERS = (nn.TransformerEncoderLayer, nn.TransformerDecoderLayer)
+_PLAIN_LAYERS = (nn.TransformerEncoderLayer, nn.TransformerDecoderLayer, nn.RNNBase)
 
 
 @dataclass(frozen=True)
@@ -95,17 +95,24 @@ def _transformers(module: nn.Module, arguments: Mapping[str, Tensor]) -> Forward
 
 
 def _plain(module: nn.Module, arguments: Mapping[str, Tensor]) -> Forward:
-    """A plain module: hidden states are what its encoder or decoder layers read and return."""
+    """A plain module: hidden states are what its encoder, decoder or recurrent layers read and return."""
     states: dict[str, list[Tensor]] = {}
-    attention = next((inner for inner in module.modules() if isinstance(inner, nn.MultiheadAttention)), None)
-    batch_first = attention is None or attention.batch_first
-    # With decoder layers there are two sequences; without, one.
-    two_sided = any(isinstance(inner, nn.TransformerDecoderLayer) for inner in module.modules())
+    ordered = (inner for inner in module.modules() if isinstance(inner, (nn.MultiheadAttention, nn.RNNBase)))
+    batch_first = bool(getattr(next(ordered, None), "batch_first", True))
+    # With decoder layers there are two sequences; without, one. A recurrent layer decodes if its name says so.
+    decoders = {
+        inner
+        for name, inner in module.named_modules()
+        if isinstance(inner, nn.TransformerDecoderLayer) or (isinstance(inner, nn.RNNBase) and "decoder" in name)
+    }
 
     def returned(layer: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
-        decoder = isinstance(layer, nn.TransformerDecoderLayer)
-        stream = ("decoder" if decoder else "encoder") if two_sided else streams.MAIN
-        states.setdefault(stream, [args[0] if args else next(iter(kwargs.values()))]).append(output)
+        given = args[0] if args else next(iter(kwargs.values()))
+        if isinstance(layer, nn.RNNBase):
+            output = output[0]  # what follows is the state after the last position
+        if isinstance(given, Tensor) and isinstance(output, Tensor):  # and not a packed sequence
+            stream = ("decoder" if layer in decoders else "encoder") if decoders else streams.MAIN
+            states.setdefault(stream, [given]).append(output)
 
     handles = [
         inner.register_forward_hook(returned, with_kwargs=True)

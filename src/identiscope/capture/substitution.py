@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from identiscope.capture.calls import Change
+from identiscope.capture.capturing import expected_streams
 from identiscope.capture.forward import forward, left_as_found, try_forward
 from identiscope.capture.inputs import encode
 from identiscope.capture.models import load
@@ -55,7 +56,7 @@ def substitute(
         with watching(loaded.module) as watcher:
             result = try_forward(loaded, batch.arguments)
         places: dict[tuple[int, int], Change] = {}
-        numbering = Places(list(result.hidden_states))
+        numbering = Places(list(result.hidden_states) or expected_streams(loaded, batch))
         known: set[tuple[str, str]] = set()
         left = dict(replacements)
         for call in watcher.calls:

@@ -31,7 +31,7 @@ def prove(
     alternative: what `attention_alternative` gave, or a map [query, key]. Changes are the largest absolute
     difference over the largest original value, of the head's output, the last hidden states and the logits (NaN
     without). The random map moves each row as far in total variation, to other weights on the same keys.
-    `ratio` is how many times more it changes.
+    `ratio` is how many times more it changes the hidden states, or the logits where no hidden state follows the head.
     """
     loaded = load(model)
     found = trace(loaded, text, target=target, truncate=truncate)
@@ -65,7 +65,10 @@ def prove(
                 label,
                 _change(attention @ value @ projection, raw @ value @ projection),
                 # Whatever follows from this head, in any stream.
-                max(_change(outcome.streams[name][-1], part.hidden_states[-1]) for name, part in followed.items()),
+                max(
+                    (_change(outcome.streams[name][-1], part.hidden_states[-1]) for name, part in followed.items()),
+                    default=float("nan"),
+                ),
                 float("nan") if found.logits is None else _change(outcome.logits, found.logits),
                 float((0.5 * (attention - raw).abs().sum(-1)).max()),
             )
@@ -75,7 +78,8 @@ def prove(
         name: (("map",), list(values))
         for name, values in zip(("head_output", "hidden_states", "logits", "total_variation"), columns[1:], strict=True)
     }
-    arrays["ratio"] = ((), _ratio(rows[1][2], rows[0][2]))
+    changes = [row[2] if rows[1][2] > 0 else row[3] for row in rows]
+    arrays["ratio"] = ((), _ratio(changes[1], changes[0]))
     return make_result(
         "prove",
         arrays,
