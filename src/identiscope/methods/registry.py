@@ -11,6 +11,7 @@ METHODS = (
     "canonical",
     "effective",
     "effective_simplex_span",
+    "head_pattern",
     "head_summary",
     "intervals",
     "layer_rank",
@@ -20,6 +21,8 @@ METHODS = (
     "raw_correlation",
     "realisable_alternative",
     "row_rank",
+    "shared_subspace",
+    "structure_norm",
 )
 
 
