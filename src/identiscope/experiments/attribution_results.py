@@ -20,10 +20,10 @@ _SUMS = {
     "responses": ("layer", "output", "input"),
     "norm_spread": ("layer", "output", "input"),
     "contribution_spread": ("layer", "output", "input"),
-    "covariance": ("layer",),
-    "anchor_variance": ("layer",),
-    "anchor": ("output", "input"),
-    "anchor_responses": ("output", "input"),
+    "covariance": ("layer", "ratio"),
+    "anchor_covariance": ("ratio", "other_ratio"),
+    "anchor": ("ratio", "output", "input"),
+    "anchor_responses": ("ratio", "output", "input"),
 }
 
 

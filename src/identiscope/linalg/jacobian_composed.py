@@ -24,7 +24,7 @@ class ComposedJacobian:
 
     states: the input of every layer and the output of the last, [token, model] each, before the final norm.
     layers: multiplied out, or linearised; None where that is done anew for every chunk of columns.
-    anchor: ‖∂e_j/∂x_i‖_F² of the first layer, [output token, input token]; 0 where it is not known.
+    anchor: ‖∂e_j/∂x_i‖_F² of the first layer, [output token, input token], where it has a closed form.
     """
 
     blocks: Blocks

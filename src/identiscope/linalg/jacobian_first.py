@@ -3,7 +3,8 @@
 In a block whose keys and values are one linear map for all tokens (post-norm, no rotary positions), what another
 token adds to an output is ∂e_j/∂x_i = G_j·W_O·[p_h·W_V,h + s_h·u_hᵀ]_h, with G_j what follows the attention at token j,
 the attention p and its steer s of cell (j, i), and u_h = W_Kᵀ·q_j,h. With the Gram matrix of G_j·W_O and those of the
-weights, its norm costs a few d-vectors per cell. Multiplying out G_j costs about two probes, and saves one.
+weights, its norm costs a few d-vectors per cell. A token's own block, which has its query and itself in it as well, is
+multiplied out whole. All of it costs about two probes, and saves one.
 """
 
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from identiscope.linalg.jacobian_workspace import Workspace
 @dataclass(frozen=True, eq=False)
 class FirstLayer:
     """A first block with what follows its attention multiplied out: token [token, model, model] is G, mixed
-    [token, model, head·d_v] is G·W_O; squares [output, input] are the block norms, 0 for a token itself."""
+    [token, model, head·d_v] is G·W_O; squares [output, input] are the block norms."""
 
     linear: LinearLayer
     token: Tensor
@@ -53,10 +54,10 @@ def first_layer(layer: LinearLayer) -> FirstLayer:
         part = slice(begin, min(begin + FOLD_TOKENS, count))
         layer.token_matrix(part, token[part])
         torch.matmul(token[part], output, out=mixed[part])
-    return FirstLayer(layer, token, mixed, _squares(layer, mixed))
+    return FirstLayer(layer, token, mixed, _squares(layer, token, mixed))
 
 
-def _squares(layer: LinearLayer, mixed: Tensor) -> Tensor:
+def _squares(layer: LinearLayer, itself: Tensor, mixed: Tensor) -> Tensor:
     attention, weights = layer.attention, layer.attention.weights
     heads, count, width = attention.context.shape
     values_gram = (weights.value @ weights.value.T).view(heads, width, heads, width)
@@ -64,10 +65,13 @@ def _squares(layer: LinearLayer, mixed: Tensor) -> Tensor:
     rows = attention.logit_rows(weights.key[None])[0].view(heads, count, -1).transpose(0, 1)
     by_values = (rows @ weights.value.T).view(count, heads, 1, heads, width)
     rows_gram = rows @ rows.transpose(1, 2)
+    query = weights.query.view(heads, -1, weights.query.shape[1])
+    value = weights.value.view(heads, width, -1)
     squares = mixed.new_empty(count, count)
     for begin in range(0, count, attention.block):
         here = slice(begin, min(begin + attention.block, count))
         attended, steered = attention.steer(here)
+        queried = attention.query_matrix(here) @ query
         for place, token in enumerate(range(count)[here]):
             p, steer = attended[:, place].T, steered[:, place].flatten(0, 1).T
             gram = (mixed[token].T @ mixed[token]).view(heads, width, heads, width)
@@ -76,5 +80,7 @@ def _squares(layer: LinearLayer, mixed: Tensor) -> Tensor:
             both_rows = (gram * rows_gram[token][:, None, :, None]).reshape(heads * width, -1)
             squares[token] = ((p @ both_values + 2 * steer @ crossed) * p).sum(-1)
             squares[token] += ((steer @ both_rows) * steer).sum(-1)
-    # A token's own block has its query and itself in it as well.
-    return squares.fill_diagonal_(0).double()
+            own = queried[place] + attended[:, place, token, None, None] * value
+            own += steered[:, place, :, token, None] * rows[token, :, None]
+            squares[token, token] = (itself[token] + mixed[token] @ own.flatten(0, 1)).square().sum()
+    return squares.double()

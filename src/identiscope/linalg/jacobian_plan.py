@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 #: Tangents of one chunk take about so many bytes: small enough to stay near the processor, large enough for
 #: matrix products at full speed.
-COLUMN_BYTES = 10 * 2**20
+COLUMN_BYTES = 20 * 2**20
 
 #: Columns below which matrix products lose speed.
 FEWEST_COLUMNS = 96
