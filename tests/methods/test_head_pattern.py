@@ -10,6 +10,7 @@ import reference_structure as reference
 from identiscope.errors import InputError
 from identiscope.methods.head_pattern import (
     PATTERNS,
+    _causal_intervals,
     _masked_intervals,
     _unmasked_intervals,
     head_pattern,
@@ -139,17 +140,22 @@ def test_causal_maps_have_no_next_and_the_last_column_is_no_vertical() -> None:
 
 @PROPERTY
 @given(st.integers(0, 2**31), st.integers(4, 9))
-def test_both_ways_to_search_blocks_agree(seed: int, size: int) -> None:
-    weights = random_rows(seed, size) ** 2
-    weights[seed % size] = 0
-    rows, total = weights.numpy(), weights.sum(1, keepdim=True)
-    normal = (weights / torch.where(total > 0, total, 1.0)).numpy()
-    places, kept = np.arange(size + 1), rows.sum(1) > 0
+def test_all_ways_to_search_blocks_agree(seed: int, size: int) -> None:
+    drawn = random_rows(seed, size) ** 2
+    drawn[seed % size] = 0
+    places = np.arange(size + 1)
     begins, ends = (one.ravel() for one in np.meshgrid(places, places))
     wide = ends - begins >= 2
-    given_to_both = (normal, np.ones((size, size), dtype=bool), kept, begins[wide], ends[wide])
-    for one, other in zip(_unmasked_intervals(*given_to_both), _masked_intervals(*given_to_both), strict=True):
-        assert np.allclose(one, other, atol=1e-12)
+    for inside, quick in (
+        (np.ones((size, size), dtype=bool), _unmasked_intervals),
+        (np.tri(size, dtype=bool), _causal_intervals),
+    ):
+        weights = drawn.numpy() * inside
+        kept = weights.sum(1) > 0
+        normal = weights / np.where(kept, weights.sum(1), 1)[:, None]
+        blocks = (normal, inside, kept, begins[wide], ends[wide])
+        for one, other in zip(quick(*blocks), _masked_intervals(*blocks), strict=True):
+            assert np.allclose(one, other, atol=1e-12)
 
 
 def test_rows_of_zeros_and_small_maps() -> None:

@@ -176,13 +176,16 @@ def chance_spectrum(keys: int, rank: int, samples: int, *, seed: int = 0) -> Ten
         )
     generator = torch.Generator().manual_seed(seed)
     drawn = min(samples, 300)
-    total = torch.zeros(keys, keys, dtype=torch.float64)
-    for _ in range(drawn):
-        basis = torch.linalg.qr(torch.randn(keys, rank, generator=generator, dtype=torch.float64)).Q
-        total += basis @ basis.mT
-    found: Tensor = torch.linalg.eigvalsh(total / drawn).flip(0).clamp(0, 1)
+    # Few samples scatter: take the mean of several draws.
+    repeats = max(1, 64 // drawn)
+    found = torch.zeros(keys, dtype=torch.float64)
+    for _ in range(repeats):
+        bases = torch.linalg.qr(torch.randn(drawn, keys, rank, generator=generator, dtype=torch.float64)).Q
+        together = bases.transpose(0, 1).reshape(keys, -1)
+        found += torch.linalg.eigvalsh(together @ together.mT / drawn).flip(0)
+    spectrum: Tensor = (found / repeats).clamp(0, 1)
     # One sample's are exactly one and zero.
-    return found.round() if samples == 1 else found
+    return spectrum.round() if samples == 1 else spectrum
 
 
 def own_basis(
