@@ -124,6 +124,8 @@ def test_ranks_by_length_are_as_promised(tokenizer: WordTokenizer) -> None:
         assert found.simplex_null_dimension.tolist() == simplex
         assert found.identifiable.tolist() == [float(one == 0) for one in simplex]
         assert found.realisable_dimension.tolist() == realisable
+        # Of all heads together 4n − 16 − 4, whichever way they are joined: what a head loses, heads may trade.
+        assert found.layer_simplex_null_dimension.tolist() == [0, 0, 4, 12]
         assert said[-1] == (5, 5)
     with pytest.raises(InputError, match="no texts"):
         ranks_by_length(identiscope.load(module, tokenizer), [])

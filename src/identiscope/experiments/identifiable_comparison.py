@@ -25,7 +25,10 @@ Progress = Callable[[float, str], None]
 
 #: What is compared; the first is what the others are compared with. small d_k: see `variants_with`.
 REGULAR = "regular"
-RANKS = ("null_dimension", "simplex_null_dimension", "realisable_dimension", "identifiable", "uncertain")
+RANKS = (
+    "null_dimension", "simplex_null_dimension", "realisable_dimension", "layer_simplex_null_dimension", "identifiable",
+    "uncertain",
+)  # fmt: skip
 
 
 def variants_with(key_width: int) -> dict[str, dict[str, Any]]:
@@ -59,8 +62,9 @@ def compare_attention(
 
     `accuracy` [variant, seed] with `accuracy_mean`, `_low`, `_high` over seeds; `difference` to the first variant with
     its interval over seeds and texts, and `answer` at this `margin` (see `accuracy_comparison`). `null_dimension`,
-    `simplex_null_dimension`, `realisable_dimension` and `identifiable` are [variant, seed, length], measured on up to
-    `per_length` texts of each length. `more_identifiable` and `claim` say what follows, see `judge`.
+    `simplex_null_dimension`, `realisable_dimension`, `layer_simplex_null_dimension` and `identifiable` are [variant,
+    seed, length], measured on up to `per_length` texts of each length. `more_identifiable` and `claim` say what
+    follows, see `judge`.
     """
     variants = dict(list(variants_with(2).items())[:3]) if variants is None else variants
     recipe = TrainingRecipe() if recipe is None else recipe
@@ -136,7 +140,8 @@ def judge(result: xr.Dataset) -> xr.Dataset:
     More identifiable, against the first variant: its mean null space (`simplex_null_dimension`), or the mean room for
     maps it can itself produce (`realisable_dimension`), is smaller at *every* length where the first's is not zero.
     The claim holds if so and the answer is `equally accurate` or `more accurate`; it does not hold if the variant is
-    not more identifiable or is less accurate; else it is undecided.
+    not more identifiable or is less accurate; else it is undecided. It speaks of each head alone, as the paper does:
+    what heads may trade between them (`layer_simplex_null_dimension`) does not enter.
     """
     gains, claims = ["–"], ["–"]
     for name in result["variant"].values[1:]:

@@ -10,6 +10,7 @@ import numpy as np
 from identiscope.capture import Trace, load, trace
 from identiscope.errors import InputError
 from identiscope.methods.attention_rank import attention_rank
+from identiscope.methods.layer_rank import layer_rank
 from identiscope.methods.realisable_dimension import realisable_dimension
 
 
@@ -18,14 +19,16 @@ class LengthRanks:
     """By length [length]: means over the texts of that length, layers and heads.
 
     `null_dimension` is dim LN(T), `simplex_null_dimension` dim LN([T,1]), `realisable_dimension` what d_k leaves of it
-    for a whole map, `identifiable` the share of heads with no simplex null space, `uncertain` that of ranks without a
-    clear gap in the spectrum, `texts` how many were measured.
+    for a whole map, `layer_simplex_null_dimension` that of one query's rows of all heads together, which may also trade
+    attention between heads, `identifiable` the share of heads with no simplex null space of their own, `uncertain` that
+    of ranks without a clear gap in the spectrum, `texts` how many were measured.
     """
 
     length: np.ndarray
     null_dimension: np.ndarray
     simplex_null_dimension: np.ndarray
     realisable_dimension: np.ndarray
+    layer_simplex_null_dimension: np.ndarray
     identifiable: np.ndarray
     uncertain: np.ndarray
     texts: np.ndarray
@@ -52,8 +55,8 @@ def ranks_by_length(
     lengths = np.array(sorted(found))
     means = np.array([np.concatenate(found[length]).mean(0) for length in lengths.tolist()])
     counts = np.array([len(found[length]) for length in lengths.tolist()])
-    null, simplex, realisable, identifiable, uncertain = means.T
-    return LengthRanks(lengths, null, simplex, realisable, identifiable, uncertain, counts)
+    null, simplex, realisable, layer, identifiable, uncertain = means.T
+    return LengthRanks(lengths, null, simplex, realisable, layer, identifiable, uncertain, counts)
 
 
 def _of_trace(found: Trace) -> tuple[int, np.ndarray]:
@@ -68,13 +71,15 @@ def _of_trace(found: Trace) -> tuple[int, np.ndarray]:
             ranks = attention_rank(
                 site.value[list(site.key_value_heads)], site.projection[list(site.heads)], precision=site.value.dtype
             )
+        # One value a head, as `layer_rank` of all heads takes them; nothing is chosen here, so all are there.
+        whole = layer_rank(site.value[list(site.key_value_heads)], site.projection, precision=site.value.dtype)
         width = site.keys if site.query is None else site.query.shape[-1]
         for head in range(len(site.heads)):
             null = int(ranks.simplex_null_dimension[head])
             rows.append(
                 (
                     int(ranks.null_dimension[head]), null, realisable_dimension(site.keys, null, width),
-                    null == 0, bool(ranks.spectrum.uncertain[head]),
+                    whole.simplex_null_dimension, null == 0, bool(ranks.spectrum.uncertain[head]),
                 )
             )  # fmt: skip
     return lengths.pop(), np.array(rows, dtype=np.float64)

@@ -11,6 +11,7 @@ LABELS = {
     "simplex_null_dimension": "dimension of the null space of a row, LN([T,1])",
     "null_dimension": "dimension of the null space of a row, LN(T)",
     "realisable_dimension": "dimension of realisable maps with the same output",
+    "layer_simplex_null_dimension": "dimension of the null space of all heads' rows together",
     "identifiable": "share of heads that are identifiable",
 }
 

@@ -51,6 +51,7 @@ def print_comparison(result: xr.Dataset, console: Console) -> None:
     lengths = _some(result["length"].values)
     for values, title in (
         ("simplex_null_dimension", "Dimension of a row's null space LN([T,1]) by length of the text, mean over heads"),
+        ("layer_simplex_null_dimension", "The same for one query's rows of all heads, which may also trade attention"),
         ("realisable_dimension", "Dimension of the maps with the same output that d_k channels can produce (counted)"),
     ):
         chosen = result[values].mean("seed").sel(length=lengths)
