@@ -168,7 +168,7 @@ def _identity(model: Model, texts: Sequence[Text], truncate: bool) -> dict[str, 
     for text in texts:
         read.update(json.dumps([text.parts, [vars(word) for word in text.words]]).encode())
     return {
-        "format": FORMAT, "model": model_hash(model), "tokenizer": _tokenizer_hash(model), "text": read.hexdigest(),
+        "format": FORMAT, "model": model_hash(model), "tokenizer": tokenizer_hash(model), "text": read.hexdigest(),
         "texts": len(texts), "truncate": truncate,
     }  # fmt: skip
 
@@ -182,7 +182,8 @@ def model_hash(model: Model) -> str:
     return read.hexdigest()
 
 
-def _tokenizer_hash(model: Model) -> str:
+def tokenizer_hash(model: Model) -> str:
+    """A hash of what the tokenizer does, whatever its last call was; empty where there is none."""
     tokenizer = model.tokenizer
     if tokenizer is None:
         return ""

@@ -1,19 +1,27 @@
-"""Texts from files: lines, tables, JSON lines and CoNLL-U, one record at a time."""
+"""Texts from files: lines, tables, JSON lines, CoNLL-U, Parquet and datasets, one record at a time."""
 
 import csv
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+from identiscope.corpus.dataset_rows import dataset_rows, parquet_rows
 from identiscope.errors import InputError
 
 #: Columns that hold the text where the user names none, the first that are all there.
 USUAL_COLUMNS = (
     ("sentence1", "sentence2"), ("text1", "text2"), ("premise", "hypothesis"), ("sentence",), ("text",), ("question",),
 )  # fmt: skip
+
+#: What an id of a dataset looks like: name, owner/name, either with :configuration.
+_DATASET = re.compile(r"[\w-]+(/[\w.-]+)?(:[\w.-]+)?")
+
+#: The corpora that come with the package, by name.
+BUILTIN = {path.stem: path for path in sorted((Path(__file__).parent / "builtin").glob("*.*"))}
 
 
 @dataclass(frozen=True)
@@ -47,24 +55,52 @@ def read_corpus(
     label_column: str | None = None,
     tags: str = "xpos",
     limit: int | None = None,
+    split: str | None = None,
+    empty: Literal["refuse", "keep"] = "refuse",
 ) -> Iterator[Text]:
-    """The texts of a file, by its suffix: .txt (a text a line), .tsv, .csv, .jsonl, .conllu.
+    """The texts of a file, by its suffix: .txt (a text a line), .tsv, .csv, .jsonl, .conllu, .parquet.
 
     >>> texts = read_corpus("mrpc/dev.tsv", text_columns=["sentence1", "sentence2"])
+    >>> texts = read_corpus("pairs")                       # built in: pairs and passages
+    >>> texts = read_corpus("glue:mrpc", split="validation")  # a dataset of the hub, or a directory of a saved one
 
     text_columns: one column, or two for pairs; by default the usual names are tried. label_column: of a table or
     JSON lines. A .tsv has no quoting; a .csv has. A JSON line may have "words": [start, end, tag] or [part, start,
-    end, tag] of its tagged words. tags: "xpos" or "upos", for CoNLL-U. limit: at most so many texts.
+    end, tag] of its tagged words. tags: "xpos" or "upos", for CoNLL-U. limit: at most so many texts. split: of a
+    dataset. empty: an empty text in a table is refused, or kept as it is.
     """
-    path = Path(path)
-    reader = READERS.get(path.suffix.lower())
-    if reader is None:
-        raise InputError(f"{path} ends in {path.suffix!r}; expected one of {', '.join(READERS)}.")
-    if not path.is_file():
-        raise InputError(f"there is no file {path}.")
     if text_columns is not None and not 1 <= len(text_columns) <= 2:
         raise InputError(f"text columns {list(text_columns)} were given; expected one, or two for pairs.")
-    return _checked(path, reader(path, _Columns(text_columns, label_column, tags)), limit)
+    given = path
+    path = BUILTIN.get(str(path), Path(path)) if not Path(path).exists() else Path(path)
+    columns = _Columns(text_columns, label_column, tags)
+    reader = READERS.get(path.suffix.lower())
+    if path.is_dir() or (reader is None and not path.exists() and _DATASET.fullmatch(str(given))):
+        rows = dataset_rows(str(given), split)
+        return _checked(path, (_record(path, row, columns) for row in rows), limit, empty)
+    if not path.is_file():
+        raise InputError(f"there is no file {path}, and no built-in corpus of that name ({', '.join(BUILTIN)}).")
+    if reader is None:
+        raise InputError(f"{path} ends in {path.suffix!r}; expected one of {', '.join(READERS)}.")
+    return _checked(path, reader(path, columns), limit, empty)
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """A corpus by its source and columns, which can be read again from the start."""
+
+    source: str
+    text_columns: Sequence[str] | None = None
+    label_column: str | None = None
+    limit: int | None = None
+    split: str | None = None
+
+    def read(self) -> Iterator[Text]:
+        """Its texts; empty ones are kept, so that the numbers of texts are those of the file."""
+        return read_corpus(
+            self.source, text_columns=self.text_columns, label_column=self.label_column, limit=self.limit,
+            split=self.split, empty="keep",
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -74,64 +110,76 @@ class _Columns:
     tags: str
 
 
-def _checked(path: Path, texts: Iterable[Text], limit: int | None) -> Iterator[Text]:
+def _checked(path: Path, texts: Iterable[Text], limit: int | None, empty: str) -> Iterator[Text]:
     number = 0
-    try:
-        for number, text in enumerate(islice(texts, limit), 1):
-            if any(not part.strip() for part in text.parts):
-                raise InputError(f"text {number} of {path} is empty; remove it or fill it in.")
-            yield text
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path} is not UTF-8 text: {error}.") from error
+    for number, text in enumerate(islice(texts, limit), 1):
+        if empty == "refuse" and any(not part.strip() for part in text.parts):
+            raise InputError(f"text {number} of {path} is empty; remove it or fill it in.")
+        yield text
     if number == 0 and limit != 0:
         raise InputError(f"{path} has no texts.")
 
 
+def _decoded(path: Path) -> Iterator[str]:
+    """The lines of a file, with their ends; one that is not UTF-8 is named."""
+    with path.open("rb") as file:
+        for number, line in enumerate(file, 1):
+            try:
+                # A mark of the byte order is no part of the text.
+                yield line.decode("utf-8-sig" if number == 1 else "utf-8")
+            except UnicodeDecodeError as error:
+                raise InputError(
+                    f"line {number} of {path} is not UTF-8 text: {error}. Convert the file, for example with iconv."
+                ) from error
+
+
 def _lines(path: Path, columns: _Columns) -> Iterator[Text]:
-    with path.open(encoding="utf-8") as file:
-        for line in file:
-            if line.strip():
-                yield Text((line.strip(),))
+    for line in _decoded(path):
+        if line.strip():
+            yield Text((line.strip(),))
 
 
 def _tsv(path: Path, columns: _Columns) -> Iterator[Text]:
-    with path.open(encoding="utf-8", newline="") as file:
-        header = next(file, "").rstrip("\r\n").split("\t")
-        for number, line in enumerate(file, 2):
-            cells = line.rstrip("\r\n").split("\t")
-            if cells == [""]:
-                continue
-            if len(cells) != len(header):
-                raise InputError(
-                    f"line {number} of {path} has {len(cells)} cells, and the header {len(header)}. Cells of a .tsv are"
-                    " not quoted and hold no tabs; for quoted cells use .csv."
-                )
-            yield _record(path, dict(zip(header, cells, strict=True)), columns)
+    file = _decoded(path)
+    header = next(file, "").rstrip("\r\n").split("\t")
+    for number, line in enumerate(file, 2):
+        cells = line.rstrip("\r\n").split("\t")
+        if cells == [""]:
+            continue
+        if len(cells) != len(header):
+            raise InputError(
+                f"line {number} of {path} has {len(cells)} cells, and the header {len(header)}. Cells of a .tsv are"
+                " not quoted and hold no tabs; for quoted cells use .csv."
+            )
+        yield _record(path, dict(zip(header, cells, strict=True)), columns)
 
 
 def _csv(path: Path, columns: _Columns) -> Iterator[Text]:
-    with path.open(encoding="utf-8", newline="") as file:
-        try:
-            for number, row in enumerate(csv.DictReader(file, strict=True), 2):
-                if None in row or None in row.values():
-                    raise InputError(f"row {number} of {path} has not as many cells as the header.")
-                yield _record(path, row, columns)
-        except csv.Error as error:
-            raise InputError(f"{path} is not well-formed CSV: {error}.") from error
+    try:
+        for number, row in enumerate(csv.DictReader(_decoded(path), strict=True), 2):
+            if None in row or None in row.values():
+                raise InputError(f"row {number} of {path} has not as many cells as the header.")
+            yield _record(path, row, columns)
+    except csv.Error as error:
+        raise InputError(f"{path} is not well-formed CSV: {error}.") from error
 
 
 def _json_lines(path: Path, columns: _Columns) -> Iterator[Text]:
-    with path.open(encoding="utf-8") as file:
-        for number, line in enumerate(file, 1):
-            if not line.strip():
-                continue
-            try:
-                row = json.loads(line)
-            except json.JSONDecodeError as error:
-                raise InputError(f"line {number} of {path} is not JSON: {error}.") from error
-            if not isinstance(row, dict):
-                raise InputError(f"line {number} of {path} is not a JSON object.")
-            yield _record(path, row, columns)
+    for number, line in enumerate(_decoded(path), 1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except json.JSONDecodeError as error:
+            raise InputError(f"line {number} of {path} is not JSON: {error}.") from error
+        if not isinstance(row, dict):
+            raise InputError(f"line {number} of {path} is not a JSON object.")
+        yield _record(path, row, columns)
+
+
+def _parquet(path: Path, columns: _Columns) -> Iterator[Text]:
+    for row in parquet_rows(path):
+        yield _record(path, row, columns)
 
 
 def _record(path: Path, row: Mapping[str, Any], columns: _Columns) -> Text:
@@ -141,26 +189,26 @@ def _record(path: Path, row: Mapping[str, Any], columns: _Columns) -> Text:
         asked = f"no column {', '.join(missing)}" if missing else "no column of a usual name for its text"
         raise InputError(f"{path} has {asked}; its columns are {', '.join(row)}. Name the columns with the text.")
     words = tuple(
-        Word(*(word if len(word) == 4 else (0, *word))) for word in row.get("words", ()) if len(word) in (3, 4)
+        Word(*(word if len(word) == 4 else (0, *word))) for word in row.get("words") or () if len(word) in (3, 4)
     )
     label = None if columns.label is None else str(row[columns.label])
-    return Text(tuple(str(row[name]) for name in names), label, words)
+    # A cell without a value is an empty text.
+    return Text(tuple("" if row[name] is None else str(row[name]) for name in names), label, words)
 
 
 def _conllu(path: Path, columns: _Columns) -> Iterator[Text]:
     if columns.tags not in ("xpos", "upos"):
         raise InputError(f"tags {columns.tags!r} were asked for; CoNLL-U has xpos and upos.")
     rows: list[list[str]] = []
-    with path.open(encoding="utf-8") as file:
-        for number, line in enumerate(file, 1):
-            if line.strip() and not line.startswith("#"):
-                cells = line.rstrip("\r\n").split("\t")
-                if len(cells) != 10:
-                    raise InputError(f"line {number} of {path} has {len(cells)} cells; CoNLL-U has 10.")
-                rows.append(cells)
-            elif not line.strip() and rows:
-                yield _tagged(rows, columns.tags)
-                rows = []
+    for number, line in enumerate(_decoded(path), 1):
+        if line.strip() and not line.startswith("#"):
+            cells = line.rstrip("\r\n").split("\t")
+            if len(cells) != 10:
+                raise InputError(f"line {number} of {path} has {len(cells)} cells; CoNLL-U has 10.")
+            rows.append(cells)
+        elif not line.strip() and rows:
+            yield _tagged(rows, columns.tags)
+            rows = []
     if rows:
         yield _tagged(rows, columns.tags)
 
@@ -191,6 +239,7 @@ READERS: dict[str, Callable[[Path, _Columns], Iterator[Text]]] = {
     ".jsonl": _json_lines,
     ".ndjson": _json_lines,
     ".conllu": _conllu,
+    ".parquet": _parquet,
 }
 
 
