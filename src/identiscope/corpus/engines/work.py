@@ -1,0 +1,53 @@
+"""What a worker needs to know to compute shards, wherever it is."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from identiscope.capture.models import Model, load
+from identiscope.corpus.hidden_state_cache import model_hash
+from identiscope.corpus.manifest import environment
+from identiscope.corpus.run_batch import Shape, Worker
+from identiscope.corpus.run_options import options_from
+from identiscope.errors import InputError
+
+
+@dataclass(frozen=True)
+class Work:
+    """A Run's manifest, and the name of its model with what it takes to load it; pickles, for workers elsewhere."""
+
+    manifest: Mapping[str, Any]
+    model: str
+    loading: Mapping[str, Any]
+
+    def worker(self, model: Model | None = None) -> Worker:
+        """A worker with the model, loaded here if it is not given, and the same as the Run's."""
+        found, here = self.manifest["environment"], environment()
+        differing = [f"{name} {here[name]} (the Run: {found[name]})" for name in found if here[name] != found[name]]
+        if differing:
+            raise InputError(
+                f"a worker has other versions than the Run: {', '.join(differing)}. Its numbers could differ in the"
+                " last bits. Install the same versions; for the processor, set ATEN_CPU_CAPABILITY on all alike."
+            )
+        if model is None:
+            model = load(self.model, **self.loading)
+            if model_hash(model) != self.manifest["model"]["weights"]:
+                raise InputError(f"a worker found another model under the name {self.model} than the Run has.")
+        shape = self.manifest["model"]
+        return Worker(
+            model, options_from(self.manifest["options"]), Shape(tuple(shape["layers"]), tuple(shape["heads"]))
+        )
+
+
+@contextmanager
+def threads(count: int) -> Iterator[None]:
+    """Let torch use so many threads, and afterwards as many as before."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
