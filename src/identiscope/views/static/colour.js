@@ -1,0 +1,123 @@
+/** Colours: two themes, a diverging scale for signed values, a sequential one for shares. Safe for colour-blind readers. */
+
+/**
+ * @typedef {object} Theme
+ * @property {boolean} dark
+ * @property {string} paper
+ * @property {string} ink
+ * @property {string} faint
+ * @property {string} line
+ * @property {string} accent
+ * @property {string} mark
+ * @property {string[]} series
+ * @property {string[]} negative  from zero to the strongest
+ * @property {string[]} positive
+ */
+
+/** @type {Theme} */
+const LIGHT = {
+  dark: false,
+  paper: "#ffffff",
+  ink: "#1c2430",
+  faint: "#56606e",
+  line: "#d9dee5",
+  accent: "#1f5fa8",
+  mark: "#7a3fb0",
+  series: ["#0072b2", "#d55e00", "#009e73", "#a84f8a", "#8a6d00", "#3b4252"],
+  negative: ["#fbfaf7", "#b9d7ee", "#5f9fd3", "#1f66ac", "#0a2f5c"],
+  positive: ["#fbfaf7", "#fbd3a8", "#f08f3e", "#c2500f", "#6b2104"],
+};
+
+/** @type {Theme} */
+const DARK = {
+  dark: true,
+  paper: "#171b21",
+  ink: "#e8ebf0",
+  faint: "#a4aebb",
+  line: "#343c47",
+  accent: "#7db8f5",
+  mark: "#d0a6ff",
+  series: ["#56b4e9", "#f5914a", "#2cc295", "#e39ac7", "#e8c547", "#c3cad4"],
+  negative: ["#1d222a", "#1c4673", "#3a83c9", "#7fbdf2", "#dbeeff"],
+  positive: ["#1d222a", "#6d3211", "#cf6a1f", "#f7a75f", "#ffe9cf"],
+};
+
+/** @param {boolean} dark */
+export function themeOf(dark) {
+  return dark ? DARK : LIGHT;
+}
+
+const SHARES = ["#440154", "#414487", "#2a788e", "#22a884", "#7ad151", "#fde725"];
+
+/** @param {string} colour @returns {number[]} */
+export function channels(colour) {
+  return [1, 3, 5].map((at) => parseInt(colour.slice(at, at + 2), 16));
+}
+
+/** @param {string[]} stops @param {number} share @returns {number[]} */
+function between(stops, share) {
+  const place = Math.min(Math.max(share, 0), 1) * (stops.length - 1);
+  const low = Math.min(Math.floor(place), stops.length - 2);
+  const [one, other] = [channels(stops[low]), channels(stops[low + 1])];
+  return one.map((value, at) => Math.round(value + (other[at] - value) * (place - low)));
+}
+
+/** @param {number[]} colour */
+export function css(colour) {
+  return `rgb(${colour.join(",")})`;
+}
+
+/** The colour of a share from 0 to 1. @param {number|null} share */
+export function shareColour(share) {
+  return share === null ? [128, 128, 128] : between(SHARES, share);
+}
+
+/** Black or white, whichever is read more easily on a colour. @param {number[]} colour */
+export function inkOn(colour) {
+  const [red, green, blue] = colour.map((value) => {
+    const part = value / 255;
+    return part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4;
+  });
+  return 0.2126 * red + 0.7152 * green + 0.0722 * blue > 0.179 ? "#000000" : "#ffffff";
+}
+
+/**
+ * Colours of a square-root scale from -limit to limit, as 511 packed RGBA numbers.
+ * @param {Theme} theme
+ */
+export function signedTable(theme) {
+  const table = new Uint32Array(511);
+  for (let at = 0; at < 511; at++) {
+    const [red, green, blue] = signedColour(theme, (at - 255) / 255);
+    table[at] = (255 << 24) | (blue << 16) | (green << 8) | red;
+  }
+  return table;
+}
+
+/** @param {Theme} theme @param {number} root  from -1 to 1 */
+export function signedColour(theme, root) {
+  // Most weights are small: colours change faster near zero than the root alone would have it.
+  return between(root < 0 ? theme.negative : theme.positive, Math.abs(root) ** 0.7);
+}
+
+/**
+ * Paint cells on a canvas of one pixel a cell.
+ * @param {Float32Array} cells @param {number} rows @param {number} columns @param {number} limit
+ * @param {Uint32Array} table
+ */
+export function paint(cells, rows, columns, limit, table) {
+  const canvas = document.createElement("canvas");
+  canvas.width = columns;
+  canvas.height = rows;
+  const context = /** @type {CanvasRenderingContext2D} */ (canvas.getContext("2d"));
+  const image = context.createImageData(columns, rows);
+  const pixels = new Uint32Array(image.data.buffer);
+  const scale = limit > 0 ? 1 / limit : 1;
+  for (let cell = 0; cell < cells.length; cell++) {
+    const value = cells[cell] * scale;
+    const root = Math.min(Math.sqrt(Math.abs(value)), 1) * 255;
+    pixels[cell] = table[255 + Math.round(value < 0 ? -root : root)];
+  }
+  context.putImageData(image, 0, 0);
+  return canvas;
+}

@@ -1,0 +1,354 @@
+/** A map on a canvas: labels on both axes, a crosshair, zoom and pan; several panels may share one window on it. */
+
+import { css, paint, signedColour, signedTable } from "./colour.js";
+import { html, svg } from "./dom.js";
+import { framed } from "./saving.js";
+import { number, shown } from "./text.js";
+
+/**
+ * The part of the map that is seen, in cells; shared by panels that move together.
+ * @typedef {{left: number, top: number, zoom: number}} Window
+ *
+ * @typedef {object} MapContent
+ * @property {Float32Array|null} cells
+ * @property {number} rows
+ * @property {number} columns
+ * @property {number} limit  of the colour scale
+ * @property {boolean} signed  whether there may be negative cells
+ * @property {(row: number) => string} rowLabel
+ * @property {(column: number) => string} columnLabel
+ * @property {number|null} chosen  a row
+ * @property {string} missing  what to say where there are no cells
+ *
+ * @typedef {object} PanelOptions
+ * @property {string} title
+ * @property {Window} window
+ * @property {() => import("./colour.js").Theme} theme
+ * @property {(cell: {row: number, column: number}|null, event: PointerEvent|null) => void} onhover
+ * @property {(row: number, column: number) => void} onpick
+ * @property {() => void} onmove  the window has changed
+ * @property {number} [cellHeight]  fixed height of a row, instead of a square map
+ */
+
+const MARGIN = { left: 66, bottom: 66, top: 6, right: 6 };
+
+/** @param {PanelOptions} options */
+export function makeMapPanel(options) {
+  const canvas = /** @type {HTMLCanvasElement} */ (
+    html("canvas", { class: "map", tabindex: "0", role: "img", "aria-label": options.title })
+  );
+  const context = /** @type {CanvasRenderingContext2D} */ (canvas.getContext("2d"));
+  const message = html("p", { class: "missing", hidden: true });
+  const element = html("div", { class: "map-holder" }, canvas, message);
+  /** @type {MapContent|null} */
+  let content = null;
+  /** @type {HTMLCanvasElement|null} */
+  let painted = null;
+  /** @type {{row: number, column: number}|null} */
+  let hovered = null;
+  const area = { width: 0, height: 0 };
+
+  const cellSize = () =>
+    content
+      ? {
+          x: (area.width / content.columns) * options.window.zoom,
+          y: options.cellHeight ? area.height / content.rows : (area.height / content.rows) * options.window.zoom,
+        }
+      : { x: 1, y: 1 };
+
+  function measure() {
+    if (!content) return;
+    const width = Math.max(120, element.clientWidth);
+    area.width = width - MARGIN.left - MARGIN.right;
+    const square = area.width * Math.min(1.25, Math.max(0.25, content.rows / content.columns));
+    area.height = options.cellHeight ? options.cellHeight * content.rows : square;
+    const height = area.height + MARGIN.top + MARGIN.bottom;
+    const ratio = window.devicePixelRatio || 1;
+    canvas.style.height = `${height}px`;
+    canvas.width = Math.round(width * ratio);
+    canvas.height = Math.round(height * ratio);
+    context.setTransform(ratio, 0, 0, ratio, 0, 0);
+  }
+
+  function draw() {
+    if (!content || !content.cells || !painted) return;
+    const theme = options.theme();
+    const { left, top } = options.window;
+    const size = cellSize();
+    const width = area.width + MARGIN.left + MARGIN.right;
+    context.clearRect(0, 0, width, area.height + MARGIN.top + MARGIN.bottom);
+    context.save();
+    context.beginPath();
+    context.rect(MARGIN.left, MARGIN.top, area.width, area.height);
+    context.clip();
+    context.imageSmoothingEnabled = size.x < 1;
+    const offset = options.cellHeight ? 0 : top;
+    context.drawImage(
+      painted,
+      MARGIN.left - left * size.x,
+      MARGIN.top - offset * size.y,
+      content.columns * size.x,
+      content.rows * size.y
+    );
+    const band = (/** @type {number|null} */ row, /** @type {string} */ colour) => {
+      if (row === null) return;
+      // Two lines beside the row, so that its cells can still be seen.
+      context.strokeStyle = colour;
+      context.lineWidth = 1;
+      for (const y of [(row - offset) * size.y - 1, (row + 1 - offset) * size.y + 1]) {
+        context.beginPath();
+        context.moveTo(MARGIN.left, MARGIN.top + y);
+        context.lineTo(MARGIN.left + area.width, MARGIN.top + y);
+        context.stroke();
+      }
+    };
+    band(content.chosen, theme.mark);
+    if (hovered) {
+      context.strokeStyle = theme.ink;
+      context.lineWidth = 1;
+      const x = MARGIN.left + (hovered.column - left) * size.x;
+      const y = MARGIN.top + (hovered.row - offset) * size.y;
+      context.globalAlpha = 0.55;
+      context.strokeRect(x, MARGIN.top - 2, Math.max(size.x, 2), area.height + 4);
+      context.strokeRect(MARGIN.left - 2, y, area.width + 4, Math.max(size.y, 2));
+    }
+    context.restore();
+    context.strokeStyle = theme.line;
+    context.lineWidth = 1;
+    context.strokeRect(MARGIN.left - 0.5, MARGIN.top - 0.5, area.width + 1, area.height + 1);
+    labels(theme, size, offset);
+  }
+
+  /** @param {import("./colour.js").Theme} theme @param {{x: number, y: number}} size @param {number} offset */
+  function labels(theme, size, offset) {
+    if (!content) return;
+    context.font = "11px system-ui, sans-serif";
+    context.textBaseline = "middle";
+    const every = { row: Math.ceil(13 / size.y), column: Math.ceil(13 / size.x) };
+    /** @param {number} place @param {number} step @param {number|null|undefined} active */
+    const style = (place, step, active) => {
+      if (active === place) {
+        context.fillStyle = theme.ink;
+        context.font = "600 11px system-ui, sans-serif";
+        return true;
+      }
+      context.fillStyle = theme.faint;
+      context.font = "11px system-ui, sans-serif";
+      // Room for the label that is pointed at.
+      return place % step === 0 && (active === null || active === undefined || Math.abs(active - place) >= step);
+    };
+    const pointedRow = hovered ? hovered.row : content.chosen;
+    context.textAlign = "right";
+    for (let row = Math.max(0, Math.floor(offset)); row < content.rows; row++) {
+      const y = MARGIN.top + (row + 0.5 - offset) * size.y;
+      if (y > MARGIN.top + area.height) break;
+      if (y < MARGIN.top || !style(row, every.row, pointedRow)) continue;
+      context.fillText(shown(content.rowLabel(row), 9), MARGIN.left - 6, y, MARGIN.left - 8);
+    }
+    for (let column = Math.max(0, Math.floor(options.window.left)); column < content.columns; column++) {
+      const x = MARGIN.left + (column + 0.5 - options.window.left) * size.x;
+      if (x > MARGIN.left + area.width) break;
+      if (x < MARGIN.left || !style(column, every.column, hovered?.column)) continue;
+      context.save();
+      context.translate(x, MARGIN.top + area.height + 6);
+      context.rotate(-Math.PI / 2);
+      context.fillText(shown(content.columnLabel(column), 9), 0, 0, MARGIN.bottom - 8);
+      context.restore();
+    }
+  }
+
+  /** @param {{clientX: number, clientY: number}} event */
+  function cellAt(event) {
+    if (!content) return null;
+    const box = canvas.getBoundingClientRect();
+    const size = cellSize();
+    const offset = options.cellHeight ? 0 : options.window.top;
+    const column = Math.floor((event.clientX - box.left - MARGIN.left) / size.x + options.window.left);
+    const row = Math.floor((event.clientY - box.top - MARGIN.top) / size.y + offset);
+    const inside = row >= 0 && row < content.rows && column >= 0 && column < content.columns;
+    const seen = event.clientX - box.left >= MARGIN.left && event.clientY - box.top <= MARGIN.top + area.height;
+    return inside && seen ? { row, column } : null;
+  }
+
+  /** @param {number} zoom @param {{x: number, y: number}} at  share of the area that stays in place */
+  function zoomTo(zoom, at) {
+    if (!content) return;
+    const most = Math.max(1, content.columns / 4);
+    const next = Math.min(Math.max(zoom, 1), most);
+    const seen = (/** @type {number} */ cells, /** @type {number} */ by) => cells / by;
+    const view = options.window;
+    view.left += at.x * (seen(content.columns, view.zoom) - seen(content.columns, next));
+    view.top += at.y * (seen(content.rows, view.zoom) - seen(content.rows, next));
+    view.zoom = next;
+    keepInside();
+    options.onmove();
+  }
+
+  function keepInside() {
+    if (!content) return;
+    const view = options.window;
+    view.left = Math.min(Math.max(view.left, 0), content.columns * (1 - 1 / view.zoom));
+    view.top = Math.min(Math.max(view.top, 0), content.rows * (1 - 1 / view.zoom));
+    canvas.style.touchAction = view.zoom > 1 ? "none" : "pan-y";
+    canvas.style.cursor = view.zoom > 1 ? "grab" : "crosshair";
+  }
+
+  /** @type {Map<number, {x: number, y: number}>} */
+  const pointers = new Map();
+  let moved = 0;
+  canvas.addEventListener("pointerdown", (event) => {
+    pointers.set(event.pointerId, { x: event.clientX, y: event.clientY });
+    canvas.setPointerCapture(event.pointerId);
+    moved = 0;
+  });
+  canvas.addEventListener("pointermove", (event) => {
+    const before = pointers.get(event.pointerId);
+    if (before) {
+      const other = Array.from(pointers.entries()).find(([id]) => id !== event.pointerId)?.[1];
+      const [dx, dy] = [event.clientX - before.x, event.clientY - before.y];
+      moved += Math.abs(dx) + Math.abs(dy);
+      if (other) {
+        const distance = (/** @type {{x: number, y: number}} */ one) => Math.hypot(one.x - other.x, one.y - other.y);
+        const box = canvas.getBoundingClientRect();
+        zoomTo((options.window.zoom * distance({ x: event.clientX, y: event.clientY })) / Math.max(distance(before), 1), {
+          x: (other.x - box.left - MARGIN.left) / area.width,
+          y: (other.y - box.top - MARGIN.top) / area.height,
+        });
+      } else if (options.window.zoom > 1) {
+        const size = cellSize();
+        options.window.left -= dx / size.x;
+        options.window.top -= dy / size.y;
+        keepInside();
+        options.onmove();
+      }
+      pointers.set(event.pointerId, { x: event.clientX, y: event.clientY });
+    }
+    options.onhover(cellAt(event), event);
+  });
+  const leave = (/** @type {PointerEvent} */ event) => void pointers.delete(event.pointerId);
+  canvas.addEventListener("pointerup", (event) => {
+    leave(event);
+    const cell = cellAt(event);
+    if (cell && moved < 6) options.onpick(cell.row, cell.column);
+  });
+  canvas.addEventListener("pointercancel", leave);
+  canvas.addEventListener("pointerleave", () => options.onhover(null, null));
+  canvas.addEventListener(
+    "wheel",
+    (event) => {
+      // Without a key the page scrolls, as it does everywhere else.
+      if (!event.ctrlKey && !event.metaKey) return;
+      event.preventDefault();
+      const box = canvas.getBoundingClientRect();
+      zoomTo(options.window.zoom * Math.exp(-event.deltaY / 200), {
+        x: (event.clientX - box.left - MARGIN.left) / area.width,
+        y: (event.clientY - box.top - MARGIN.top) / area.height,
+      });
+    },
+    { passive: false }
+  );
+  canvas.addEventListener("keydown", (event) => {
+    if (event.key === "+" || event.key === "=") zoomTo(options.window.zoom * 1.5, { x: 0.5, y: 0.5 });
+    else if (event.key === "-") zoomTo(options.window.zoom / 1.5, { x: 0.5, y: 0.5 });
+    else if (event.key === "0") zoomTo(1, { x: 0, y: 0 });
+    else return;
+    event.preventDefault();
+  });
+  const watcher = new ResizeObserver(() => {
+    measure();
+    draw();
+  });
+  watcher.observe(element);
+
+  return {
+    element,
+    canvas,
+    close: () => watcher.disconnect(),
+    zoom: (/** @type {number} */ by) => zoomTo(options.window.zoom * by, { x: 0.5, y: 0.5 }),
+    draw,
+    /** Where a cell is on the screen, for tests. @param {number} row @param {number} column */
+    pointOf(row, column) {
+      const box = canvas.getBoundingClientRect();
+      const size = cellSize();
+      return {
+        x: box.left + MARGIN.left + (column + 0.5 - options.window.left) * size.x,
+        y: box.top + MARGIN.top + (row + 0.5 - (options.cellHeight ? 0 : options.window.top)) * size.y,
+      };
+    },
+    /** @param {{row: number, column: number}|null} cell */
+    hover(cell) {
+      hovered = cell;
+      draw();
+    },
+    /** @param {MapContent} next */
+    show(next) {
+      content = next;
+      canvas.hidden = next.cells === null;
+      message.hidden = next.cells !== null;
+      message.textContent = next.missing;
+      painted = next.cells ? paint(next.cells, next.rows, next.columns, next.limit, signedTable(options.theme())) : null;
+      measure();
+      keepInside();
+      draw();
+    },
+    /** The whole map as a picture. @param {string} note */
+    picture(note) {
+      const theme = options.theme();
+      if (!content || !painted) return framed(theme, options.title, content ? content.missing : "", 480, 20);
+      return mapPicture(theme, options.title, note, content, painted, options.cellHeight);
+    },
+  };
+}
+
+/**
+ * @param {import("./colour.js").Theme} theme @param {string} title @param {string} note
+ * @param {MapContent} content @param {HTMLCanvasElement} painted @param {number} [cellHeight]
+ */
+function mapPicture(theme, title, note, content, painted, cellHeight) {
+  const { rows, columns } = content;
+  const cell = Math.max(2, Math.min(14, 1400 / columns));
+  const height = cellHeight ?? cell;
+  const [width, tall] = [columns * cell, rows * height];
+  const [left, bottom] = [96, 96];
+  const every = { row: Math.ceil(12 / height), column: Math.ceil(12 / cell) };
+  const text = { "font-size": 11, fill: theme.faint };
+  const names = [];
+  for (let row = 0; row < rows; row += every.row)
+    names.push(
+      svg("text", { ...text, x: left - 6, y: (row + 0.5) * height + 4, "text-anchor": "end" }, shown(content.rowLabel(row), 14))
+    );
+  for (let column = 0; column < columns; column += every.column) {
+    const x = left + (column + 0.5) * cell + 4;
+    names.push(
+      svg(
+        "text",
+        { ...text, x, y: tall + 8, transform: `rotate(-90 ${x} ${tall + 8})`, "text-anchor": "end" },
+        shown(content.columnLabel(column), 14)
+      )
+    );
+  }
+  const image = svg("image", {
+    href: painted.toDataURL("image/png"),
+    x: left,
+    width,
+    height: tall,
+    preserveAspectRatio: "none",
+    "image-rendering": "pixelated",
+  });
+  const bar = svg("g", { transform: `translate(${left} ${tall + bottom + 4})` }, ...scaleBar(theme, content.limit, content.signed));
+  return framed(theme, title, note, Math.max(left + width + 16, 360), tall + bottom + 44, image, ...names, bar);
+}
+
+/** A legend of the colours: 240 wide. @param {import("./colour.js").Theme} theme @param {number} limit @param {boolean} [signed] */
+export function scaleBar(theme, limit, signed = true) {
+  const parts = [];
+  const root = (/** @type {number} */ share) => (signed ? 2 * share - 1 : share);
+  for (let at = 0; at < 120; at++)
+    parts.push(svg("rect", { x: at * 2, width: 2.2, height: 10, fill: css(signedColour(theme, root((at + 0.5) / 120))) }));
+  for (const share of [0, 0.25, 0.5, 0.75, 1]) {
+    const value = root(share) * Math.abs(root(share)) * limit;
+    const anchor = share === 0 ? "start" : share === 1 ? "end" : "middle";
+    parts.push(svg("text", { x: 240 * share, y: 24, "font-size": 11, fill: theme.faint, "text-anchor": anchor }, number(value, limit < 0.2 ? 3 : 2)));
+  }
+  return parts;
+}

@@ -1,0 +1,458 @@
+"""The report in a real browser: what it shows is what the library computes, and every way to look at it works."""
+
+import csv
+import io
+import json
+import re
+import xml.etree.ElementTree as ElementTree
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import families
+import identiscope
+from browser.conftest import until
+from identiscope.experiments.reporting import report_page, view_page
+from identiscope.views.report_data import Page, empty_page, with_attribution, with_structure, with_token_rates
+
+IDS = [(7 * place) % 90 + 5 for place in range(60)]
+
+READ = """async ([layer, head]) => {
+  const maps = await identiscope.maps(layer, head);
+  const plain = {};
+  for (const name of ["raw", "effective", "null", "canonical"]) plain[name] = maps[name] && Array.from(maps[name]);
+  return plain;
+}"""
+
+SLIDE = "(slider, value) => { slider.value = value; slider.dispatchEvent(new Event('input')); }"
+
+
+def shown(tab: Any, layer: int, head: int, shape: tuple[int, ...]) -> dict[str, np.ndarray]:
+    found = tab.evaluate(READ, [layer, head])
+    return {name: np.array(cells).reshape(shape) for name, cells in found.items() if cells is not None}
+
+
+def test_cells_are_the_library_s_within_the_stated_error(open_page: Any, report: Path, trace: Any, page: Page) -> None:
+    tab = open_page(report)
+    for layer, head in ((0, 0), (2, 3), (5, 11)):
+        true = identiscope.attention_maps(trace, layer, head)
+        stated = page.header["layers"][layer]["error"]
+        found = shown(tab, layer, head, true["raw"].shape)
+        assert ("canonical" in found) == ((layer, head) == (2, 3))
+        for name, cells in found.items():
+            assert np.abs(cells - true[name].values).max() <= stated[name], f"{name} of layer {layer}, head {head}"
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [("Llama", "decoder-self"), ("Mistral", "decoder-self"), ("Gemma-2", "decoder-self"), ("GPT-OSS", "decoder-self"),
+     ("T5", "cross")],
+)  # fmt: skip
+def test_cells_of_other_kinds_of_attention(open_page: Any, name: str, kind: str) -> None:
+    family = families.ALL[name]
+    trace = identiscope.trace(family.model(), IDS if family.arguments is None else family.inputs())
+    made = report_page(trace, kind=kind, with_verdict=False)
+    tab = open_page(made)
+    layer = made.header["layers"][1]
+    true = identiscope.attention_maps(trace, 1, 2, ("raw", "effective", "null"), kind=kind)
+    found = shown(tab, 1, 2, true["raw"].shape)
+    for map_name in ("raw", "effective", "null"):
+        assert np.abs(found[map_name] - true[map_name].values).max() <= layer["error"][map_name]
+
+
+def test_the_first_screen(open_page: Any, report: Path, page: Page) -> None:
+    tab = open_page(report)
+    assert tab.inner_text("#verdict .lead") == page.header["verdict"][0]
+    assert tab.locator(".grid button").count() == 72
+    start = page.header["start"]
+    pressed = tab.locator('.grid [aria-pressed="true"]')
+    assert pressed.get_attribute("aria-label").startswith(
+        f"Layer {start['layer']}, head {start['head']}, null share 0."
+    )
+    share = page.header["layers"][start["layer"]]["null_share"][start["head"]]
+    assert f"null share {share:.3f}" in tab.inner_text(".stats")
+    assert re.search(r"rounding error .* raw \d", tab.inner_text(".stats"))
+    assert tab.evaluate("identiscope.timing.threaded")
+
+
+def test_choosing(open_page: Any, report: Path) -> None:
+    tab = open_page(report)
+    tab.click('[aria-label^="Layer 3, head 7,"]')
+    until(tab, "document.querySelector('#maps-title').textContent.includes('layer 3, head 7')")
+    assert tab.evaluate("location.hash") == f"#layer=3&head=7&row={tab.evaluate('identiscope.place().row')}"
+    tab.select_option(".places select >> nth=1", "2")
+    until(tab, "identiscope.place().head === 2")
+    spot = tab.evaluate(
+        "(document.querySelector('[data-map=raw]').scrollIntoView(), identiscope.pointOf('raw', 20, 6))"
+    )
+    tab.mouse.click(spot["x"], spot["y"])
+    until(tab, "identiscope.place().row === 20")
+    assert tab.inner_text("#row-title").startswith("Row 20:")
+
+
+def test_hovering_tells_each_map_and_the_interval(open_page: Any, report: Path, trace: Any) -> None:
+    tab = open_page(report, place="#layer=2&head=3&row=4")
+    spot = tab.evaluate(
+        "(document.querySelector('[data-map=null]').scrollIntoView(), identiscope.pointOf('null', 4, 7))"
+    )
+    tab.mouse.move(spot["x"], spot["y"])
+    said = tab.inner_text(".tip")
+    true = identiscope.attention_maps(trace, 2, 3)
+    assert trace.tokens[4] in said and trace.tokens[7] in said
+    for name in ("raw", "effective", "null", "canonical"):
+        value = float(re.search(rf"{name}\s+(−?[\d.]+)", said).group(1).replace("−", "-"))  # type: ignore[union-attr]
+        assert value == pytest.approx(float(true[name][4, 7]), abs=1.2e-3)
+    (bounds,) = re.findall(r"may be\s+([\d.]+) … ([\d.]+)", said)
+    known = identiscope.attention_intervals(trace, 2, 3, cells=[(4, 7)])
+    assert float(bounds[0]) == pytest.approx(float(known["lower"][0]), abs=6e-4)
+    assert float(bounds[1]) == pytest.approx(float(known["upper"][0]), abs=6e-4)
+    tab.mouse.move(2, 2)
+    assert tab.is_hidden(".tip")
+    tab.evaluate("identiscope.choose({head: 5})")
+    spot = tab.evaluate("identiscope.pointOf('null', 4, 7)")
+    tab.mouse.move(spot["x"], spot["y"])
+    assert tab.inner_text(".tip").count("not computed") == 2
+
+
+@pytest.mark.parametrize("wish", ["away", "least", "most"])
+def test_sliding_changes_weights_and_not_the_output(
+    open_page: Any, report: Path, trace: Any, page: Page, wish: str
+) -> None:
+    """The alternative found in the browser is held against the true T, by the bound that the page states."""
+    layer, head, row, key = 2, 3, 4, 9
+    tab = open_page(report, place=f"#layer={layer}&head={head}&row={row}")
+    tab.select_option("#row .tools select >> nth=1", wish)
+    if wish != "away":
+        tab.select_option("#row .tools select >> nth=2", str(key))
+    until(tab, "!!identiscope.row()")
+    before = tab.evaluate("Array.from(identiscope.row().now)")
+    tab.eval_on_selector("#slider", SLIDE, 100)
+    after = np.array(tab.evaluate("Array.from(identiscope.row().now)"))
+    fact = {name: tab.inner_text(f'[data-fact="{name}"]') for name in ("moved", "difference", "random")}
+    assert fact["difference"] == "0.00 %"
+    assert float(fact["moved"].split()[0]) > 1 and float(fact["random"].split()[0]) > 1
+    assert after.min() >= 0 and after.sum() == pytest.approx(sum(before), abs=1e-9)
+    site = trace.site(layer)
+    points = (site.value_of(head).double() @ site.projection[head].double()).numpy()
+    change = after - np.array(before)
+    allowed = page.header["layers"][layer]["output"]["row_error"][head] * np.abs(change).sum()
+    assert np.linalg.norm(change @ points) <= allowed + 1e-9
+    assert np.linalg.norm(change @ points) < 0.05 * np.linalg.norm(before @ points)
+    if wish != "away":
+        bounds = identiscope.attention_intervals(trace, layer, head, cells=[(row, key)])
+        low, high = float(bounds["lower"][0]) - 0.02, float(bounds["upper"][0]) + 0.02
+        assert low <= after[key] <= high
+        assert (after[key] <= before[key]) == (wish == "least")
+
+
+def test_a_row_that_cannot_move_says_so(open_page: Any, minilm: identiscope.Model) -> None:
+    tab = open_page(report_page(identiscope.trace(minilm, "A short text."), with_verdict=False))
+    until(tab, "!!identiscope.row()")
+    assert "identifiable" in tab.inner_text("#row .said") and tab.is_disabled("#slider")
+
+
+def test_bars_have_whiskers_where_intervals_are_known(open_page: Any, report: Path, trace: Any) -> None:
+    tab = open_page(report, place="#layer=2&head=3&row=4")
+    assert tab.locator(".whisker").count() == len(trace.tokens)
+    tab.evaluate("identiscope.choose({row: 5})")
+    assert tab.locator(".whisker").count() == 0
+    assert "not computed for this row" in tab.inner_text("#row .legend")
+    tab.click("#row >> text=Show all")
+    assert tab.locator("#row .bars g[data-key]").count() == len(trace.tokens)
+
+
+def test_keyboard(open_page: Any, report: Path) -> None:
+    tab = open_page(report, place="#layer=2&head=3&row=4")
+    for key, expected in (
+        ("ArrowRight", (2, 4, 4)),
+        ("ArrowDown", (3, 4, 4)),
+        ("ArrowLeft", (3, 3, 4)),
+        ("ArrowUp", (2, 3, 4)),
+        ("Shift+ArrowDown", (2, 3, 5)),
+    ):
+        tab.keyboard.press(key)
+        place = tab.evaluate("identiscope.place()")
+        assert (place["layer"], place["head"], place["row"]) == expected, key
+    tab.focus('.grid [aria-pressed="true"]')
+    tab.keyboard.press("ArrowRight")
+    until(tab, "document.activeElement.getAttribute('aria-label').startsWith('Layer 2, head 4')")
+    tab.focus("#slider")
+    tab.keyboard.press("ArrowRight")
+    assert tab.evaluate("identiscope.place().head") == 4 and tab.input_value("#slider") == "1"
+    tab.focus("[data-map=raw] canvas")
+    tab.keyboard.press("+")
+    near = tab.evaluate("identiscope.pointOf('raw', 40, 40)")
+    tab.keyboard.press("0")
+    assert tab.evaluate("identiscope.pointOf('raw', 40, 40)") != near
+
+
+@pytest.mark.parametrize(
+    ("place", "expected"),
+    [
+        ("#layer=3&head=7&row=12", (3, 7, 12)),
+        ("#layer=99&head=99&row=9999", None),
+        ("#layer=-1&head=<img>&row=1e3", None),
+    ],
+)
+def test_deep_links(open_page: Any, report: Path, page: Page, place: str, expected: Any) -> None:
+    tab = open_page(report, place=place)
+    found = tab.evaluate("identiscope.place()")
+    if expected is not None:
+        assert (found["layer"], found["head"], found["row"]) == expected
+        tab.evaluate("location.hash = '#layer=1&head=2&row=3'")
+        until(tab, "identiscope.place().row === 3 && identiscope.place().layer === 1")
+    else:
+        layer = page.header["layers"][found["layer"]]
+        assert found["head"] in layer["heads"] and 0 <= found["row"] < layer["queries"]
+
+
+def saved(tab: Any, selector: str) -> tuple[str, bytes]:
+    with tab.expect_download() as waiting:
+        tab.click(selector)
+    return waiting.value.suggested_filename, Path(waiting.value.path()).read_bytes()
+
+
+def test_each_view_can_be_saved(open_page: Any, report: Path, trace: Any) -> None:
+    tab = open_page(report, place="#layer=2&head=3&row=4")
+    count = len(trace.tokens)
+    for view, lines in (
+        ("#heads", 72),
+        ("#maps .top", count**2),
+        ("[data-map=effective]", count**2),
+        ("#row", count),
+        ("#lines", None),
+    ):
+        name, png = saved(tab, f"{view} [data-save=png]")
+        assert name.endswith(".png") and png[:8] == b"\x89PNG\r\n\x1a\n" and len(png) > 5000, view
+        name, drawn = saved(tab, f"{view} [data-save=svg]")
+        assert name.endswith(".svg") and ElementTree.fromstring(drawn).tag.endswith("svg")
+        name, table = saved(tab, f"{view} [data-save=csv]")
+        rows = list(csv.DictReader(io.StringIO(table.decode("utf-8"))))
+        assert name.endswith(".csv") and (lines is None or len(rows) == lines), view
+        if view == "[data-map=effective]":
+            true = identiscope.attention_maps(trace, 2, 3, ("effective",))["effective"].values
+            cells = np.array([float(one["effective"]) for one in rows]).reshape(true.shape)
+            assert np.abs(cells - true).max() < 1.2e-3
+            assert rows[5]["key_token"] == trace.tokens[5]
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_both_widths_and_themes(open_page: Any, report: Path, width: int, theme: str) -> None:
+    tab = open_page(report, width=width, theme=theme)
+    assert tab.evaluate("document.documentElement.scrollWidth") <= width
+    assert tab.get_attribute("#viewer", "data-theme") == theme
+    ratio = tab.evaluate(CONTRAST)
+    assert min(ratio.values()) >= 4.5, ratio
+    columns = len(
+        {
+            box["x"]
+            for box in tab.evaluate(
+                "[...document.querySelectorAll('.panel')].map((p) => p.getBoundingClientRect().toJSON())"
+            )
+        }
+    )
+    assert columns == (4 if width == 1280 else 1)
+    sizes = tab.evaluate(
+        "[...document.querySelectorAll('text')].map((one) => parseFloat(getComputedStyle(one).fontSize))"
+    )
+    assert min(sizes) >= 10
+    tab.click("header button")
+    assert tab.get_attribute("#viewer", "data-theme") != theme
+
+
+CONTRAST = """() => {
+  const light = (text) => {
+    const [red, green, blue] = text.match(/[\\d.]+/g).slice(0, 3).map((value) => {
+      const part = value / 255;
+      return part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4;
+    });
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue;
+  };
+  const ground = (element) => {
+    for (let at = element; at; at = at.parentElement) {
+      const colour = getComputedStyle(at).backgroundColor;
+      if (!colour.endsWith(", 0)")) return colour;
+    }
+    return "rgb(255, 255, 255)";
+  };
+  const found = {};
+  for (const element of document.querySelectorAll("h1, h2, h3, p, span, b, button, label, th, td, output")) {
+    if (!element.textContent.trim() || !element.getClientRects().length || element.matches(".dot")) continue;
+    const [one, other] = [light(getComputedStyle(element).color), light(ground(element))];
+    const ratio = (Math.max(one, other) + 0.05) / (Math.min(one, other) + 0.05);
+    const name = `${element.tagName} ${element.className}`;
+    found[name] = Math.min(found[name] ?? 21, ratio);
+  }
+  return found;
+}"""
+
+
+def test_accessible(open_page: Any, report: Path) -> None:
+    tab = open_page(report)
+    levels = tab.evaluate("[...document.querySelectorAll('h1, h2, h3')].map((h) => Number(h.tagName[1]))")
+    assert levels[0] == 1 and levels.count(1) == 1
+    assert all(after - before <= 1 for before, after in pairwise(levels))
+    nameless = tab.evaluate(
+        """[...document.querySelectorAll('button, select, input, canvas')].filter((one) =>
+             !(one.textContent.trim() || one.getAttribute('aria-label') || one.labels?.length)).length"""
+    )
+    assert nameless == 0
+    order = []
+    for _ in range(12):
+        tab.keyboard.press("Tab")
+        order.append(tab.evaluate("document.activeElement.getBoundingClientRect().top + scrollY"))
+    assert order == sorted(order) or max(np.diff(order)) >= 0
+    # One stop for 72 heads.
+    stops = tab.evaluate("[...document.querySelectorAll('.grid button')].filter((one) => one.tabIndex === 0).length")
+    assert stops == 1
+    assert tab.get_attribute("html", "lang") == "en"
+
+
+HOSTILE = [
+    "</script><script>window.harmed = 1</script>",
+    "<img src=x onerror=window.harmed=1>",
+    "\x00\x07\x1b[31m\n",
+    "\u202eevil\u2066",
+    "مرحبا",
+    "👩‍👩‍👧‍👦🏳️‍🌈",
+    "x" * 10_000,
+    "=cmd()",
+    "{header}",
+    "\ud800",
+    "<!--",
+    "\u2028",
+]
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_hostile_text_is_text(open_page: Any, width: int) -> None:
+    count = len(HOSTILE)
+    torch.manual_seed(0)
+    attention = torch.softmax(torch.randn(1, 2, count, count, dtype=torch.float64), -1)
+    trace = identiscope.from_arrays(attention, torch.randn(1, 2, count, 3, dtype=torch.float64), tokens=HOSTILE)
+    tab = open_page(report_page(trace, title=HOSTILE[0], with_verdict=False), width=width)
+    assert tab.evaluate("window.harmed") is None
+    assert tab.inner_text("h1") == HOSTILE[0]
+    assert tab.evaluate("document.querySelectorAll('img, b > img').length") == 0
+    assert tab.evaluate("document.documentElement.scrollWidth") <= width
+    for row in range(count):
+        tab.evaluate(f"identiscope.choose({{row: {row}}})")
+        title = tab.inner_text("#row-title")
+        assert len(title) < 60 and not re.search("[\x00-\x09\x0b-\x1f\u202e\u2066]", title)
+    _, table = saved(tab, "#row [data-save=csv]")
+    tokens = [one["key_token"] for one in csv.DictReader(io.StringIO(table.decode("utf-8"), newline=""))]
+    assert tokens[0] == HOSTILE[0] and len(tokens[6]) == 10_000 and tokens[7] == "'=cmd()"
+    _, drawn = saved(tab, "#lines [data-save=svg]")
+    ElementTree.fromstring(drawn)
+    box = tab.locator("#lines svg").bounding_box()
+    assert box["width"] <= width
+
+
+def test_other_results_are_drawn(open_page: Any) -> None:
+    from identiscope.results import make_result
+
+    generator = np.random.default_rng(0)
+    tokens = [f"word{place}" for place in range(14)]
+    shares = generator.dirichlet(np.ones(14), (3, 14)).transpose(0, 2, 1)
+    axes = ("layer", "input", "output")
+    attribution = make_result(
+        "hidden_token_attribution",
+        {"contribution": (axes, shares), "contribution_error": (axes, 0.1 * shares)},
+        coordinates={"layer": [1, 2, 3], "input_token": ("input", tokens), "output_token": ("output", tokens)},
+    )
+    rates = make_result(
+        "token_identifiability",
+        {"rate": (("probe", "layer"), [[0.9, 0.8], [0.7, 0.6]]), "random_guess": (("layer",), [0.1, 0.1])},
+        coordinates={"probe": ["naive cosine", "linear l2"], "layer": [1, 2]},
+    )
+    made = with_structure(with_token_rates(with_attribution(empty_page("Results"), attribution), rates), np.eye(4))
+    tab = open_page(made)
+    tab.wait_for_selector("#attribution .said")
+    tab.select_option("#attribution select", "3")
+    own = re.search(r"layer 2: ([\d.]+)", tab.inner_text("#attribution .said"))
+    assert own is not None and float(own.group(1)) == pytest.approx(shares[1, 3, 3], abs=6e-3)
+    assert tab.locator("#tokens polyline").count() == 2 and "random guess" in tab.inner_text("#tokens")
+    for view in ("#attribution", "#tokens", "#structure"):
+        assert saved(tab, f"{view} [data-save=png]")[1][:4] == b"\x89PNG"
+    rows = list(csv.DictReader(io.StringIO(saved(tab, "#structure [data-save=csv]")[1].decode())))
+    assert [float(one["weight"]) for one in rows] == np.eye(4).ravel().tolist()
+
+
+def test_attentions_alone(open_page: Any) -> None:
+    torch.manual_seed(0)
+    attentions = tuple(torch.softmax(torch.randn(1, 2, 6, 6), -1) for _ in range(2))
+    tab = open_page(view_page(None, attentions, list("abcdef"), None))
+    found = shown(tab, 1, 1, (6, 6))
+    assert np.abs(found["raw"] - attentions[1][0, 1].numpy()).max() < 1.2e-3 and set(found) == {"raw"}
+    assert "were not given" in tab.inner_text("[data-map=effective]")
+    assert tab.is_disabled("#slider")
+
+
+def test_a_long_text_can_be_moved_and_zoomed(open_page: Any) -> None:
+    torch.manual_seed(0)
+    count = 2048
+    attention = torch.softmax(torch.randn(1, 1, count, count) * 2, -1)
+    trace = identiscope.from_arrays(attention, torch.randn(1, 1, count, 8))
+    tab = open_page(report_page(trace, with_verdict=False), place="#row=2000")
+    assert tab.evaluate("identiscope.place().row") == 2000
+    tab.evaluate("document.querySelector('[data-map=raw]').scrollIntoView()")
+    for _ in range(5):
+        tab.click('[aria-label="Zoom in"]')
+    before = tab.evaluate("identiscope.pointOf('raw', 1024, 1024)")
+    step = tab.evaluate("identiscope.pointOf('raw', 1024, 1025).x") - before["x"]
+    assert step > 3
+    tab.evaluate("document.querySelector('[data-map=raw]').scrollIntoView()")
+    before = tab.evaluate("identiscope.pointOf('raw', 1024, 1024)")
+    tab.mouse.move(before["x"], before["y"])
+    tab.mouse.down()
+    tab.mouse.move(before["x"] - 40, before["y"] - 30, steps=4)
+    tab.mouse.up()
+    after = tab.evaluate("identiscope.pointOf('raw', 1024, 1024)")
+    assert after["x"] - before["x"] == pytest.approx(-40, abs=2) and after["y"] - before["y"] == pytest.approx(
+        -30, abs=2
+    )
+    tab.click('[aria-label="Show the whole map"]')
+    assert tab.evaluate("identiscope.pointOf('raw', 0, 1).x - identiscope.pointOf('raw', 0, 0).x") < 1
+
+
+def test_a_damaged_page_says_so(chromium: Any, report: Path, tmp_path: Path) -> None:
+    text = report.read_text(encoding="utf-8")
+    place = text.index('id="chunk-layer-0">') + 400
+    broken = tmp_path / "broken.html"
+    broken.write_text(text[:place] + "0" * 400 + text[place + 400 :], encoding="utf-8")
+    tab = chromium.new_page()
+    tab.goto(f"file://{broken}#layer=0&head=0&row=0")
+    tab.wait_for_selector("[role=alert]")
+    assert "could not be read" in tab.inner_text("[role=alert]")
+    tab.close()
+
+
+def test_header_is_documented_json(page: Page) -> None:
+    assert json.loads(json.dumps(page.header))["format"] == "identiscope-page-1"
+
+
+def test_a_corpus_is_drawn(open_page: Any) -> None:
+    from identiscope.results import make_result
+    from identiscope.views.report_data import with_means
+
+    axes = ("column", "layer", "head")
+    means = np.linspace(0, 1, 12).reshape(2, 2, 3)
+    by_head = make_result(
+        "run_attention_means",
+        {"mean": (axes, means), "deviation": (axes, 0 * means)},
+        coordinates={"column": ["rank", "null_share"], "layer": [0, 1], "head": [0, 1, 2]},
+    )
+    by_layer = by_head.isel(head=0, drop=True)
+    made = with_means(with_means(empty_page("Corpus"), by_head, "By head", {}), by_layer, "By layer", {})
+    tab = open_page(made, width=390)
+    values = tab.evaluate("[...document.querySelectorAll('#corpus-0 td')].map((one) => one.textContent)")
+    assert values == [f"{value:.2f}" for value in means[1].ravel()]
+    tab.select_option("#corpus-0 select", "rank")
+    assert tab.inner_text("#corpus-0 td >> nth=0") == "0.00"
+    assert tab.locator("#curve-0 polyline").count() == 2
+    assert saved(tab, "#corpus-0 [data-save=png]")[1][:4] == b"\x89PNG"

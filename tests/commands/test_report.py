@@ -1,0 +1,81 @@
+"""`identiscope report` writes a page, or says why not."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+import identiscope
+from identiscope.commands.report import report
+
+TEXT = "The lighthouse keeper wrote a letter to his sister every Sunday. " * 4
+
+
+def run(*arguments: str) -> Any:
+    return CliRunner().invoke(report, arguments)
+
+
+def header(path: Path) -> Any:
+    found = re.search(r'id="header">(.*?)</script>', path.read_text(encoding="utf-8"), flags=re.DOTALL)
+    assert found is not None
+    return json.loads(found.group(1))
+
+
+def test_one_text(tmp_path: Path) -> None:
+    out = tmp_path / "page.html"
+    done = run(
+        "minilm",
+        TEXT,
+        "-o",
+        str(out),
+        "--layers",
+        "0-1",
+        "--canonical",
+        "1:3",
+        "--intervals",
+        "1:3:5",
+        "--attribution",
+        "4",
+    )
+    assert done.exit_code == 0, done.output
+    assert str(out) in done.output and "MB" in done.output
+    found = header(out)
+    assert [layer["layer"] for layer in found["layers"]] == [0, 1]
+    assert found["layers"][1]["canonical"]["heads"] == [3]
+    assert len(found["attribution"]["layers"]) == 6
+    assert (
+        sum((one["layer"], one["head"], one["query"]) == (1, 3, 5) for one in found["intervals"])
+        == found["layers"][0]["keys"]
+    )
+
+
+def test_several_texts_a_file_and_a_saved_result(tmp_path: Path, minilm: identiscope.Model) -> None:
+    out = tmp_path / "page.html"
+    done = run("minilm", "One text.", "Another text.", "--no-verdict", "-o", str(out))
+    assert done.exit_code == 0, done.output
+    assert [header(tmp_path / f"page-{place}.html")["tokens"]["queries"][1] for place in (1, 2)] == ["one", "another"]
+    (tmp_path / "text.txt").write_text("From a file.", encoding="utf-8")
+    saved = identiscope.save_result(
+        identiscope.attention_identifiability(identiscope.trace(minilm, "One.")), tmp_path / "saved.safetensors"
+    )
+    done = run("minilm", "--file", str(tmp_path / "text.txt"), "--with", str(saved), "--no-verdict", "-o", str(out))
+    assert done.exit_code == 0, done.output
+    assert header(out)["tokens"]["queries"][1] == "from" and header(out)["figures"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["minilm", "x", "--file", __file__], "not both"),
+        (["minilm", "x", "--canonical", "1:a"], "not layer:head"),
+        (["minilm", "x", "--canonical", "some"], "auto, all, none"),
+        (["minilm", "x", "--intervals", "1:2"], "not layer:head:row"),
+        (["minilm", "x", "-o", "/nowhere/at/all.html"], "cannot be written"),
+    ],
+)
+def test_bad_input(arguments: list[str], words: str) -> None:
+    done = run(*arguments)
+    assert done.exit_code != 0 and words in done.output + str(done.exception)

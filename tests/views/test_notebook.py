@@ -1,0 +1,37 @@
+"""The viewer as a widget: what a notebook is sent."""
+
+import json
+import sys
+
+import pytest
+import torch
+
+import identiscope
+from identiscope.errors import InputError
+from identiscope.experiments.reporting import view
+from identiscope.views.notebook import widget
+from identiscope.views.report_data import empty_page
+
+
+def test_view_sends_header_chunks_and_code() -> None:
+    pytest.importorskip("anywidget", reason="the extra notebook is not installed")
+    attentions = (torch.full((1, 2, 3, 3), 1 / 3),)
+    shown = view(attentions, tokens=["a", "b", "</script>"])
+    header = json.loads(shown.header)
+    assert header["tokens"]["queries"][2] == "</script>" and shown.chunks["layer-0"][:2] == b"\x1f\x8b"
+    assert "export default" in shown._esm and ".identiscope" in shown._css and "onmessage" in shown.worker
+    state = shown.get_state()
+    assert isinstance(state["chunks"]["layer-0"], bytes)  # beside the message, not inside its JSON
+
+
+def test_without_anywidget_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "anywidget", None)
+    with pytest.raises(InputError, match=r"identiscope\[notebook\]"):
+        widget(empty_page("x"))
+
+
+def test_a_trace_and_results_have_a_rich_form() -> None:
+    trace = identiscope.from_arrays(torch.full((1, 1, 2, 2), 0.5), torch.eye(2)[None, None], tokens=["<b>", "a"])
+    assert "&lt;b&gt;" in trace._repr_html_() and "<b><" not in trace._repr_html_()
+    result = identiscope.attention_maps(trace, 0, 0)
+    assert "<svg" in result._repr_html_()

@@ -1,0 +1,251 @@
+"""What a page holds, read back by another program, is what the library computes, within the error the page states."""
+
+import json
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import families
+import identiscope
+import reference_page
+from identiscope.capture.samples import PASSAGE
+from identiscope.errors import IdentiscopeError, InputError
+from identiscope.experiments.reporting import report, report_page, view_page
+from identiscope.results import make_result
+from identiscope.views import bundle
+from identiscope.views.packing import from_levels, levels_for, to_levels
+from identiscope.views.report import page_html, to_text, write_report
+from identiscope.views.report_data import Page, empty_page, with_structure
+from identiscope.views.result_pages import result_page
+
+IDS = [(7 * place) % 90 + 5 for place in range(60)]
+
+
+def check(trace: identiscope.Trace, page: Page, kind: str) -> list[str]:
+    """Every cell of every head against the library; returns how the raw maps are stored."""
+    stored = []
+    for layer in page.header["layers"]:
+        site = trace.site(layer["layer"], kind)
+        effective = identiscope.factored_attention(trace, layer["layer"], kind=kind).dense().numpy()
+        for place, head in enumerate(layer["heads"]):
+            found = reference_page.maps(layer, page.chunks[layer["chunk"]], place)
+            raw = site.attention(head).numpy()
+            truth = {"raw": raw, "effective": effective[place], "null": raw - effective[place]}
+            for name, cells in truth.items():
+                error = np.abs(found[name] - cells).max()
+                assert error <= layer["error"][name], f"{name} of layer {layer['layer']}, head {head}"
+            assert layer["error"]["raw"] < 1.2e-3
+            share = ((raw - effective[place]) ** 2).sum() / (raw**2).sum()
+            assert layer["null_share"][place] == pytest.approx(share, abs=1e-9)
+            points = (site.value_of(head).double() @ site.projection[head].double()).numpy()
+            rows = reference_page.output_rows(layer, page.chunks[layer["chunk"]], place)
+            # Up to a rotation: the same inner products, within the error stated for a row.
+            spare = layer["output"]["row_error"][place]
+            size = np.linalg.norm(points, axis=1).max()
+            assert np.abs(rows @ rows.T - points @ points.T).max() <= 2 * size * spare + spare**2
+        stored.append("factors" if layer["raw"]["factors"] else "cells")
+    return stored
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "stored"),
+    [
+        ("BERT", "encoder-self", "factors"),
+        ("Llama", "decoder-self", "factors"),  # causal, grouped
+        ("Mistral", "decoder-self", None),  # sliding window
+        ("Gemma-2", "decoder-self", None),  # soft-capped logits
+        ("GPT-OSS", "decoder-self", None),  # sinks: rows sum to less than one
+        ("Bloom", "decoder-self", "cells"),  # a position bias
+        ("T5", "cross", None),
+        ("T5", "encoder-self", "cells"),
+    ],
+)
+def test_every_cell_is_within_the_stated_error(name: str, kind: str, stored: str | None) -> None:
+    family = families.ALL[name]
+    given = IDS if family.arguments is None else family.inputs()
+    trace = identiscope.trace(family.model(), given)
+    page = report_page(trace, kind=kind, with_verdict=False, canonical="none")
+    found = check(trace, page, kind)
+    assert stored is None or set(found) == {stored}
+
+
+def test_a_choice_of_heads_is_packed_as_it_was_captured() -> None:
+    trace = identiscope.trace(families.ALL["Llama"].model(), IDS, heads=[1, 2])
+    page = report_page(trace, with_verdict=False, canonical=[(1, 2)])
+    assert page.header["layers"][0]["heads"] == [1, 2]
+    check(trace, page, trace.kinds[0])
+    layer = page.header["layers"][1]
+    found = reference_page.maps(layer, page.chunks[layer["chunk"]], 1)["canonical"]
+    true = identiscope.attention_maps(trace, 1, 2, ("canonical",))["canonical"].values
+    assert np.abs(found - true).max() <= layer["error"]["canonical"]
+
+
+def test_arrays_with_a_mask_of_any_shape() -> None:
+    torch.manual_seed(0)
+    mask = torch.rand(9, 7) > 0.4
+    mask[:, 0] = True
+    attention = torch.softmax(torch.randn(2, 3, 9, 7).masked_fill(~mask, -torch.inf), -1)
+    trace = identiscope.from_arrays(attention, torch.randn(2, 3, 7, 4), mask=mask)
+    page = report_page(trace, with_verdict=False)
+    check(trace, page, trace.kinds[0])
+    assert page.header["layers"][0]["mask"].keys() == {"matrix"}
+    assert len(page.header["tokens"]["queries"]) == 9 and len(page.header["tokens"]["keys"]) == 7
+
+
+def test_sizes(minilm: identiscope.Model) -> None:
+    """At 128 tokens at most 2 MB and at 512 at most 15 MB, with raw, effective and null attention of all 72 heads."""
+    assert minilm.tokenizer is not None
+    ids = minilm.tokenizer(PASSAGE * 4, truncation=True, max_length=512)["input_ids"]
+    short = report_page(identiscope.trace(minilm, ids[:128]))
+    assert short.header["start"] and short.header["intervals"] and len(short.header["verdict"]) == 4
+    assert len(page_html(short)) < 2e6
+    long = report_page(identiscope.trace(minilm, ids), with_verdict=False)
+    assert len(long.header["tokens"]["queries"]) == 512
+    assert len(page_html(long)) < 15e6
+    assert max(layer["error"]["null"] for layer in long.header["layers"]) < 1.5e-3
+
+
+def test_a_verdict_chooses_what_is_shown_first(minilm: identiscope.Model) -> None:
+    trace = identiscope.trace(minilm, PASSAGE[:260])
+    told: list[str] = []
+    page = report_page(trace, intervals=[(2, 3, 4)], progress=lambda what, done, total: told.append(what))
+    start = page.header["start"]
+    own = [one for one in page.header["intervals"] if (one["layer"], one["head"], one["query"]) == (2, 3, 4)]
+    assert len(own) == len(trace.tokens)
+    known = identiscope.attention_intervals(trace, 2, 3, cells=[(4, 7)])
+    (one,) = (one for one in own if one["key"] == 7)
+    assert one["lower"] == pytest.approx(float(known["lower"][0]), abs=1e-9)
+    first = [one for one in page.header["intervals"] if one["query"] == start["row"] and one["head"] == start["head"]]
+    assert len(first) >= 12
+    chosen = {
+        (layer["layer"], head)
+        for layer in page.header["layers"]
+        for head in (layer["canonical"] or {"heads": []})["heads"]
+    }
+    assert (start["layer"], start["head"]) in chosen and len(chosen) <= 3
+    assert {"verdict", "intervals", "canonical maps", "maps"} <= set(told)
+
+
+def test_text_form_of_bytes() -> None:
+    generator = np.random.default_rng(0)
+    for size in (0, 1, 3, 4, 5, 1000):
+        data = generator.integers(0, 256, size, dtype=np.uint8).tobytes()
+        assert reference_page.from_text(to_text(data)) == data
+    assert not set(reference_page.LETTERS) & set("<>&\"'\\")
+
+
+def test_levels_keep_their_error() -> None:
+    cells = np.linspace(-1, 1, 20001)
+    for error in (1e-3, 2.5e-4):
+        levels = levels_for(error)
+        assert np.abs(from_levels(to_levels(cells, levels), levels) - cells).max() <= error
+
+
+def test_the_page_allows_nothing_but_itself(minilm: identiscope.Model) -> None:
+    trace = identiscope.from_arrays(
+        torch.full((1, 1, 2, 2), 0.5), torch.eye(2)[None, None], tokens=["</script><b>", "{script}"]
+    )
+    text = page_html(report_page(trace, with_verdict=False, title="<i>&\u2028"))
+    assert text.count("</script>") == text.count("<script") == 3
+    assert "<b>" not in text and "<i>" not in text and "://" not in text.replace("http://www.w3.org/2000/svg", "")
+    (policy,) = re.findall(r'Content-Security-Policy" content="([^"]*)"', text)
+    assert "default-src 'none'" in policy and "unsafe" not in policy and "connect-src" not in policy
+    header = json.loads(re.search(r'id="header">(.*?)</script>', text, flags=re.DOTALL).group(1))  # type: ignore[union-attr]
+    assert header["tokens"]["queries"] == ["</script><b>", "{script}"]
+
+
+def test_modules_become_one_script() -> None:
+    for made in (bundle.report_script(), bundle.worker_script(), bundle.widget_script()):
+        assert not re.search(r"^\s*import ", made, flags=re.MULTILINE) and "</" not in made
+    assert bundle.widget_script().count("export ") == 1
+
+
+def test_a_name_may_be_defined_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    sources = {"a.js": 'import { x } from "./b.js";\nconst y = x;\n', "b.js": "export const x = 1;\nconst y = 2;\n"}
+    monkeypatch.setattr(bundle, "static", sources.__getitem__)
+    with pytest.raises(IdentiscopeError, match=r"y is defined in b\.js and in a\.js"):
+        bundle.bundle.__wrapped__("a")
+
+
+def attribution(tokens: list[str]) -> Any:
+    shares = np.random.default_rng(0).dirichlet(np.ones(len(tokens)), (3, len(tokens))).transpose(0, 2, 1)
+    axes = ("layer", "input", "output")
+    return make_result(
+        "hidden_token_attribution",
+        {"contribution": (axes, shares), "contribution_error": (axes, 0 * shares)},
+        coordinates={"layer": [1, 2, 3], "input_token": ("input", tokens), "output_token": ("output", tokens)},
+        provenance={"mode": "exact", "norm": "frobenius"},
+    )
+
+
+def test_other_results_have_their_views() -> None:
+    page = result_page(attribution(["a", "b", "c"]))
+    assert page.header["attribution"]["inputs"] == ["a", "b", "c"] and page.header["attribution"]["error"] is None
+    rates = make_result(
+        "token_identifiability",
+        {"rate": (("probe", "layer"), [[1.0, np.nan]]), "random_guess": (("layer",), [0.1, 0.1])},
+        coordinates={"probe": ["naive cosine"], "layer": [1, 2]},
+    )
+    shown = result_page(rates).header["token_rates"]
+    assert shown["rate"] == [[1.0, None]] and shown["guess"] == pytest.approx(0.1)
+    structure = with_structure(empty_page("W"), np.eye(3), ["a", "b", "c"]).header["structure"]
+    assert structure["columns"] == ["a", "b", "c"]
+    with pytest.raises(InputError, match="2 and 2 labels"):
+        with_structure(empty_page("W"), np.eye(3), ["a", "b"])
+
+
+def test_any_result_can_be_shown(minilm: identiscope.Model) -> None:
+    trace = identiscope.trace(minilm, PASSAGE[:200])
+    found = result_page(identiscope.attention_identifiability(trace)).header
+    assert found["figures"][0]["image"].startswith("data:image/png;base64,")
+    maps = identiscope.attention_maps(trace, 2, 3)
+    page = result_page(maps)
+    layer = page.header["layers"][0]
+    assert (layer["layer"], layer["heads"]) == (2, [3])
+    cells = reference_page.maps(layer, page.chunks[layer["chunk"]], 0)
+    for name in ("raw", "effective", "null", "canonical"):
+        assert np.abs(cells[name] - maps[name].values).max() <= layer["error"][name]
+    table = result_page(identiscope.attention_intervals(trace, 2, 3, top=4)).header["tables"][0]
+    assert len(table["rows"]) == 4 and "lower" in table["columns"]
+
+
+def test_attentions_as_bertviz_takes_them() -> None:
+    torch.manual_seed(0)
+    attentions = tuple(torch.softmax(torch.randn(1, 2, 5, 5), -1) for _ in range(3))
+    tokens = ["[CLS]", "a", "b", "c", "[SEP]"]
+    page = view_page(None, attentions, tokens, [2, 0])
+    assert [layer["layer"] for layer in page.header["layers"]] == [2, 0]
+    layer = page.header["layers"][1]
+    found = reference_page.maps(layer, page.chunks[layer["chunk"]], 1)
+    assert np.abs(found["raw"] - attentions[0][0, 1].numpy()).max() <= layer["error"]["raw"]
+    assert "effective" not in found
+    for wrong, words in (
+        (((), tokens, None), "no attentions"),
+        ((attentions, tokens[:3], None), "3 tokens"),
+        ((attentions, tokens, [3]), r"layers \[3\]"),
+        (((torch.randn(2, 2, 5, 5),), tokens, None), "shape"),
+        (((torch.randn(1, 2, 5, 5) * 9,), tokens, None), "softmax"),
+        ((None, tokens, None), "give a Trace"),
+    ):
+        with pytest.raises(InputError, match=words):
+            view_page(None, *wrong)  # type: ignore[arg-type]
+
+
+def test_a_report_that_cannot_be_written_is_refused(tmp_path: Any) -> None:
+    with pytest.raises(InputError, match="cannot be written"):
+        write_report(empty_page("x"), tmp_path / "nowhere" / "x.html")
+    assert write_report(empty_page("x"), tmp_path / "x.html").stat().st_size > 1000
+    path = report(attribution(["a", "b"]), path=tmp_path / "a.html")
+    assert '"inputs":["a","b"]' in path.read_text(encoding="utf-8")
+    with pytest.raises(InputError, match="no text was given"):
+        report("minilm", path=tmp_path / "y.html")
+
+
+def test_unknown_heads_are_refused(minilm: identiscope.Model) -> None:
+    trace = identiscope.trace(minilm, "One two three.")
+    for canonical in ([(9, 9)], "some"):
+        with pytest.raises(InputError, match="were asked for"):
+            report_page(trace, with_verdict=False, canonical=canonical)  # type: ignore[arg-type]
