@@ -21,6 +21,9 @@ if TYPE_CHECKING:
         attention_maps,
         factored_attention,
     )
+    from identiscope.analysis.structure import extract_structure, structure_weights
+    from identiscope.analysis.structure_equivalence import equivalence_under_texts
+    from identiscope.analysis.structure_subspaces import SharedSubspaces, structural_maps
     from identiscope.capture import (
         Model,
         Outcome,
@@ -36,6 +39,8 @@ if TYPE_CHECKING:
         trace,
         watching,
     )
+    from identiscope.corpus.opened_run import Run, open_run
+    from identiscope.corpus.run import run_corpus
     from identiscope.errors import CaptureError, IdentiscopeError, InputError, MathError, ModelError
     from identiscope.experiments.attention_figures import (
         attention_between_types,
@@ -44,6 +49,10 @@ if TYPE_CHECKING:
     )
     from identiscope.experiments.attribution import attribution as hidden_token_attribution
     from identiscope.experiments.proof import prove
+    from identiscope.experiments.reporting import report, view
+    from identiscope.experiments.structure import corpus_structure, shared_subspaces
+    from identiscope.experiments.structure_perturbation import perturbation_effects
+    from identiscope.methods.identifiable_attention import IdentifiableSelfAttention
     from identiscope.results import load_result, save_result
     from identiscope.views.plotting import plot
 
@@ -52,16 +61,25 @@ _HOMES = {
     "identiscope.analysis.attention": (
         "attention_identifiability", "attention_intervals", "attention_maps", "factored_attention",
     ),
+    "identiscope.analysis.structure": ("extract_structure", "structure_weights"),
+    "identiscope.analysis.structure_equivalence": ("equivalence_under_texts",),
+    "identiscope.analysis.structure_subspaces": ("SharedSubspaces", "structural_maps"),
     "identiscope.capture": (
         "Model", "Outcome", "Replay", "Site", "Stream", "Trace", "Verification",
         "from_arrays", "load", "stream", "substitute", "trace", "watching",
     ),
+    "identiscope.corpus.opened_run": ("Run", "open_run"),
+    "identiscope.corpus.run": ("run_corpus",),
     "identiscope.errors": ("CaptureError", "IdentiscopeError", "InputError", "MathError", "ModelError"),
     "identiscope.experiments.attention_figures": (
         "attention_between_types", "correlation_by_length", "passage_maps",
     ),
     "identiscope.experiments.attribution": ("hidden_token_attribution",),
     "identiscope.experiments.proof": ("prove",),
+    "identiscope.experiments.reporting": ("report", "view"),
+    "identiscope.experiments.structure": ("corpus_structure", "shared_subspaces"),
+    "identiscope.experiments.structure_perturbation": ("perturbation_effects",),
+    "identiscope.methods.identifiable_attention": ("IdentifiableSelfAttention",),
     "identiscope.results": ("load_result", "save_result"),
     "identiscope.views.plotting": ("plot",),
 }  # fmt: skip
@@ -70,12 +88,13 @@ _ALIASES = {"hidden_token_attribution": "attribution"}
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
-    "CaptureError", "IdentiscopeError", "InputError", "MathError", "Model", "ModelError", "Outcome", "Replay",
-    "Site", "Stream", "Trace", "Verification", "attention_alternative", "attention_between_types",
-    "attention_identifiability", "attention_intervals", "attention_maps", "correlation_by_length",
-    "factored_attention", "from_arrays", "hidden_token_attribution",
-    "load", "load_result", "passage_maps", "plot", "prove", "save_result",
-    "stream", "substitute", "trace", "watching",
+    "CaptureError", "IdentifiableSelfAttention", "IdentiscopeError", "InputError", "MathError", "Model", "ModelError",
+    "Outcome", "Replay", "Run", "SharedSubspaces", "Site", "Stream", "Trace", "Verification", "attention_alternative",
+    "attention_between_types", "attention_identifiability", "attention_intervals", "attention_maps",
+    "corpus_structure", "correlation_by_length", "equivalence_under_texts", "extract_structure",
+    "factored_attention", "from_arrays", "hidden_token_attribution", "load", "load_result", "open_run",
+    "passage_maps", "perturbation_effects", "plot", "prove", "report", "run_corpus", "save_result",
+    "shared_subspaces", "stream", "structural_maps", "structure_weights", "substitute", "trace", "view", "watching",
 ]  # fmt: skip
 
 

@@ -8,8 +8,14 @@ from identiscope import __version__
 from identiscope.commands.attention import attention
 from identiscope.commands.attribution import attribution
 from identiscope.commands.check import check
+from identiscope.commands.report import report
+from identiscope.commands.reproduce import reproduce
+from identiscope.commands.reverse_demo import reverse_demo
+from identiscope.commands.run import run as run_corpus
+from identiscope.commands.structure import structure
 from identiscope.commands.tokens import fine_tune, tokens
 from identiscope.commands.trace import trace
+from identiscope.commands.train_identifiable import train_identifiable
 from identiscope.errors import IdentiscopeError
 
 
@@ -22,7 +28,10 @@ def main() -> None:
     """
 
 
-for command in (check, trace, attention, attribution, tokens, fine_tune):
+for command in (
+    check, trace, attention, attribution, tokens, fine_tune, structure, reverse_demo, train_identifiable,
+    run_corpus, report, reproduce,
+):  # fmt: skip
     main.add_command(command)
 
 

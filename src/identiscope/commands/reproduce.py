@@ -1,0 +1,128 @@
+"""`identiscope reproduce`: the figures of a paper, on your model and data, and whether its claims hold."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+@click.group()
+def reproduce() -> None:
+    """The figures of a paper on your model and data, and whether its claims hold."""
+
+
+def _source(name: str, what: str) -> Callable[[Command], Command]:
+    return click.option(f"--{name}", help=f"{what}: a file, a dataset, or the built-in pairs or passages.")
+
+
+@reproduce.command()
+@click.option("--model", default="minilm", show_default=True, help="The paper's is bert-base-uncased.")
+@_source("mrpc", "Sentence pairs with a label column (MRPC)")
+@_source("wiki", "Passages (Wikipedia)")
+@_source("cola", "Sentences with a label column (CoLA)")
+@_source("mnli", "Sentence pairs (MNLI-matched)")
+@_source("pos", "Texts with tags (CoNLL-U)")
+@click.option("--out", "-o", type=click.Path(path_type=Path, file_okay=False), default=Path("brunner2020"),
+              show_default=True, help="Directory for the page, the figures and the data.")  # fmt: skip
+@click.option("--quick", is_flag=True, help="Minutes: fewer texts, folds and probes, and no MLP.")
+@click.option("--revision", help="Revision of a model on the hub.")
+def brunner2020(model: str, out: Path, quick: bool, revision: str | None, **sources: str | None) -> None:
+    """Every figure of "On Identifiability in Transformers" that the data given allow.
+
+    Columns with the text follow a #, as in --wiki segments.jsonl#text_a,text_b; the usual names are known. Without
+    data the built-in pairs and passages are used. Ctrl-C keeps what is done.
+    """
+    from identiscope.capture import load
+    from identiscope.experiments.brunner2020 import reproduce_brunner2020
+    from identiscope.experiments.brunner2020_setup import FULL, QUICK, Data
+    from identiscope.views.token_progress import share_bar
+
+    chosen = sources if any(sources.values()) else {"mrpc": "pairs", "wiki": "passages"}
+    texts = {
+        name: _read(source, "label" if name in ("mrpc", "cola") else None) for name, source in chosen.items() if source
+    }
+    loaded = load(model, revision=revision)
+    about = [("model", loaded.name), ("budget", "quick" if quick else "full")]
+    about += [(name, f"{source}, {len(texts[name])} texts") for name, source in chosen.items() if source]
+    with share_bar("reproducing") as moved:
+        made = reproduce_brunner2020(
+            loaded, Data(**texts), out / "work", budget=QUICK if quick else FULL, progress=moved
+        )
+        _write(made, out, "Brunner et al. (2020), On Identifiability in Transformers", about)
+
+
+@reproduce.command()
+@click.option("--model", default="minilm", show_default=True, help="A transformer whose attention is perturbed.")
+@_source("corpus", "Texts to perturb it on")
+@click.option("--layer", type=int, default=1, show_default=True, help="Of the head that is perturbed.")
+@click.option("--head", type=int, default=5, show_default=True)
+@_source("labelled", "Texts with a label column to train classifiers on, such as TREC")
+@click.option("--label", default="label", show_default=True, help="That column.")
+@click.option("--out", "-o", type=click.Path(path_type=Path, file_okay=False), default=Path("structure-draft"),
+              show_default=True, help="Directory for the page, the figures and the data.")  # fmt: skip
+@click.option("--quick", is_flag=True, help="Minutes: fewer texts, perturbations and trainings.")
+def structure(
+    model: str, corpus: str | None, layer: int, head: int, labelled: str | None, label: str, out: Path, quick: bool
+) -> None:
+    """The figures of the structure-aware draft, and whether identifiable attention is as accurate.
+
+    Without --corpus the built-in pairs are perturbed. Columns with the text follow a #. Ctrl-C keeps what is done.
+    """
+    from identiscope.capture import load
+    from identiscope.experiments.structure_draft import QUICK_STRUCTURE, StructureBudget, reproduce_structure
+    from identiscope.views.token_progress import share_bar
+
+    texts = [text.given for text in _read(corpus or "pairs")]
+    pairs = [(text.parts[0], str(text.label)) for text in _read(labelled, label)] if labelled else None
+    loaded = load(model)
+    about = [("model", loaded.name), ("budget", "quick" if quick else "full"), ("corpus", corpus or "pairs")]
+    about += [("labelled", f"{labelled}, {len(pairs)} texts")] if pairs else []
+    with share_bar("reproducing") as moved:
+        made = reproduce_structure(
+            loaded, texts, pairs, head=(layer, head), budget=QUICK_STRUCTURE if quick else StructureBudget(),
+            progress=moved,
+        )  # fmt: skip
+        _write(made, out, "The structure-aware draft", about)
+
+
+def _read(source: str, label: str | None = None) -> list[Any]:
+    """The texts of a source, whose columns may follow a #."""
+    from identiscope.corpus.readers import read_corpus
+
+    path, _, columns = source.partition("#")
+    return list(read_corpus(path, text_columns=columns.split(",") if columns else None, label_column=label))
+
+
+def _write(made: Any, out: Path, title: str, about: list[tuple[str, str]]) -> None:
+    """Write each figure as it comes, and the page anew with it: an interrupt loses nothing."""
+    from identiscope.views.figures import Missing
+    from identiscope.views.reproduction import write_figure, write_page
+    from identiscope.views.terminal import console
+
+    screen = console()
+    figures: list[Any] = []
+    missing: list[tuple[str, str]] = []
+    words = {True: "holds", False: "does not hold", None: "undecided"}
+    out.mkdir(parents=True, exist_ok=True)
+    path = write_page(out, title, about, figures, missing)
+    try:
+        for item in made:
+            if isinstance(item, Missing):
+                missing.append((item.number, item.needs))
+            else:
+                figures.append((item, write_figure(item, out)))
+                screen.print(f"figure {item.number}: {item.title}", markup=False)
+                for claim in item.claims:
+                    screen.print(
+                        f"  {claim.statement}: published {claim.published}; here {claim.here}: {words[claim.holds]}",
+                        markup=False, style="dim" if claim.holds is None else None,
+                    )  # fmt: skip
+            path = write_page(out, title, about, figures, missing)
+    except KeyboardInterrupt:
+        screen.print("interrupted; what is done is kept", markup=False)
+    for number, needs in missing:
+        screen.print(f"figure {number} was not made: it needs {needs}", markup=False, style="dim")
+    screen.print(f"written to {path}", markup=False)

@@ -1,0 +1,46 @@
+"""What a reproduction of Brunner et al. (2020) is given: data, a budget, and whether numbers can be compared."""
+
+from dataclasses import dataclass
+
+from identiscope.capture import Model
+from identiscope.corpus.readers import Text
+
+
+@dataclass(frozen=True)
+class Budget:
+    """How much is computed: texts of each kind, probes of an attribution, folds and kinds of token probes, epochs."""
+
+    wiki: int | None = None
+    pairs: int | None = None
+    attributed: int | None = None
+    probes: int = 16
+    folds: int = 10
+    mlp: bool = True
+    mlp_folds: int = 1
+    offsets: tuple[int, ...] = (-3, -2, -1, 1, 2, 3)
+    epochs: int = 3
+
+
+#: Minutes, and about an hour for a small model.
+FULL = Budget()
+QUICK = Budget(
+    wiki=40, pairs=100, attributed=8, probes=8, folds=2, mlp=False, offsets=(-2, -1, 1, 2), epochs=1,
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Data:
+    """The texts: sentence pairs with labels (MRPC), passages (Wikipedia), and what else is at hand."""
+
+    mrpc: list[Text] | None = None
+    wiki: list[Text] | None = None
+    cola: list[Text] | None = None
+    mnli: list[Text] | None = None
+    pos: list[Text] | None = None
+
+
+def is_bert_base(model: Model) -> bool:
+    """Whether published numbers may be expected of this model."""
+    config = model.config
+    wanted = {"model_type": "bert", "hidden_size": 768, "num_hidden_layers": 12, "vocab_size": 30522}
+    return all(getattr(config, name, None) == value for name, value in wanted.items())

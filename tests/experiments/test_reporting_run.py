@@ -1,0 +1,37 @@
+"""A page on a corpus run shows the run's own means."""
+
+from pathlib import Path
+
+import pytest
+
+import identiscope
+from identiscope.corpus.opened_run import open_run
+from identiscope.corpus.readers import Corpus
+from identiscope.corpus.run import run_corpus
+from identiscope.corpus.run_options import RunOptions
+from identiscope.experiments.reporting_run import report_run, run_page
+
+
+@pytest.fixture(scope="module")
+def directory(minilm: identiscope.Model, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("runs") / "run"
+    run_corpus("minilm", Corpus("pairs", limit=3), path, options=RunOptions(methods=("attention", "tokens")))
+    return path
+
+
+def test_means_are_those_of_the_run(directory: Path) -> None:
+    run = open_run(directory)
+    page = run_page(run)
+    (grid,) = page.header["grids"]
+    shares = next(column for column in grid["columns"] if column["name"] == "null_share")
+    true = run.means("attention")["mean"].sel(column="null_share").values
+    assert shares["mean"] == true.tolist() and grid["layers"] == list(range(6)) and grid["heads"] == list(range(12))
+    (curve,) = page.header["curves"]
+    place = curve["probes"].index("identified cosine")
+    assert curve["rate"][place] == run.means("tokens")["mean"].sel(column="identified_cosine").values.tolist()
+    assert f"{int((true > 0.5).sum())} of 72 heads" in page.header["verdict"][0]
+    assert page.header["tables"][0]["rows"] == [["ok", 3]]
+
+
+def test_it_is_written(directory: Path, tmp_path: Path) -> None:
+    assert report_run(directory, tmp_path / "run.html").stat().st_size > 50_000
