@@ -25,12 +25,13 @@ ALLOWED = {
     "corpus": {"corpus", "analysis", "capture", "methods", "results", "linalg", "errors", "identiscope"},
     "experiments": {"experiments", "analysis", "corpus", "capture", "methods", "results", "views", "linalg", "errors"},
     "commands": {"commands", "experiments", "analysis", "corpus", "capture", "methods", "results", "views", "errors"},
+    "accessor": {"experiments", "results", "views"},
     "cli": {"commands", "errors", "identiscope"},
     "__main__": {"cli"},
     "identiscope": {"analysis", "capture", "errors", "experiments", "methods", "results", "views", "corpus"},
 }
 # Who may import which package of others.
-ONLY = {"transformers": {"capture"}, "xarray": {"results", "analysis", "views", "corpus", "experiments"}}
+ONLY = {"transformers": {"capture"}, "xarray": {"accessor", "results", "analysis", "views", "corpus", "experiments"}}
 HEAVY = {"torch", "transformers", "numpy", "scipy", "xarray", "matplotlib", "rich"}
 NOT = {"views": {"torch", "transformers"}}
 

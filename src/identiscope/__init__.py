@@ -8,6 +8,7 @@ True
 Public names are imported when first used, so that importing identiscope loads no torch.
 """
 
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     )
     from identiscope.corpus.opened_run import Run, open_run
     from identiscope.corpus.run import run_corpus
+    from identiscope.corpus.run_options import RunOptions
     from identiscope.errors import CaptureError, IdentiscopeError, InputError, MathError, ModelError
     from identiscope.experiments.attention_figures import (
         attention_between_types,
@@ -50,6 +52,7 @@ if TYPE_CHECKING:
     from identiscope.experiments.attribution import attribution as hidden_token_attribution
     from identiscope.experiments.proof import prove
     from identiscope.experiments.reporting import report, view
+    from identiscope.experiments.reporting_run import report_run
     from identiscope.experiments.structure import corpus_structure, shared_subspaces
     from identiscope.experiments.structure_perturbation import perturbation_effects
     from identiscope.methods.identifiable_attention import IdentifiableSelfAttention
@@ -70,6 +73,7 @@ _HOMES = {
     ),
     "identiscope.corpus.opened_run": ("Run", "open_run"),
     "identiscope.corpus.run": ("run_corpus",),
+    "identiscope.corpus.run_options": ("RunOptions",),
     "identiscope.errors": ("CaptureError", "IdentiscopeError", "InputError", "MathError", "ModelError"),
     "identiscope.experiments.attention_figures": (
         "attention_between_types", "correlation_by_length", "passage_maps",
@@ -77,6 +81,7 @@ _HOMES = {
     "identiscope.experiments.attribution": ("hidden_token_attribution",),
     "identiscope.experiments.proof": ("prove",),
     "identiscope.experiments.reporting": ("report", "view"),
+    "identiscope.experiments.reporting_run": ("report_run",),
     "identiscope.experiments.structure": ("corpus_structure", "shared_subspaces"),
     "identiscope.experiments.structure_perturbation": ("perturbation_effects",),
     "identiscope.methods.identifiable_attention": ("IdentifiableSelfAttention",),
@@ -89,11 +94,11 @@ _HOME = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
     "CaptureError", "IdentifiableSelfAttention", "IdentiscopeError", "InputError", "MathError", "Model", "ModelError",
-    "Outcome", "Replay", "Run", "SharedSubspaces", "Site", "Stream", "Trace", "Verification", "attention_alternative",
-    "attention_between_types", "attention_identifiability", "attention_intervals", "attention_maps",
-    "corpus_structure", "correlation_by_length", "equivalence_under_texts", "extract_structure",
+    "Outcome", "Replay", "Run", "RunOptions", "SharedSubspaces", "Site", "Stream", "Trace", "Verification",
+    "attention_alternative", "attention_between_types", "attention_identifiability", "attention_intervals",
+    "attention_maps", "corpus_structure", "correlation_by_length", "equivalence_under_texts", "extract_structure",
     "factored_attention", "from_arrays", "hidden_token_attribution", "load", "load_result", "open_run",
-    "passage_maps", "perturbation_effects", "plot", "prove", "report", "run_corpus", "save_result",
+    "passage_maps", "perturbation_effects", "plot", "prove", "report", "report_run", "run_corpus", "save_result",
     "shared_subspaces", "stream", "structural_maps", "structure_weights", "substitute", "trace", "view", "watching",
 ]  # fmt: skip
 
@@ -101,7 +106,11 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module 'identiscope' has no attribute {name!r}")
-    return getattr(import_module(_HOME[name]), _ALIASES.get(name, name))
+    found = getattr(import_module(_HOME[name]), _ALIASES.get(name, name))
+    if "xarray" in sys.modules:
+        # Whoever can make a result finds `result.identiscope` there.
+        import_module("identiscope.accessor")
+    return found
 
 
 def __dir__() -> list[str]:

@@ -135,7 +135,13 @@ def test_figures_and_plots(result: xr.Dataset, minilm: identiscope.Model) -> Non
     tags = token_tags(trace, words)
     assert tags[:4] == ["[CLS]", "DT", "NN", "VBD"] and tags[7:9] == ["[SEP]", "PRP"]
     assert token_tags(trace, lambda part: words[TEXT.index(part)], TEXT) == tags
-    compared = figures.comparison_with_attention(result, {"raw": attention_maps(trace, range(1, 7))})
+    maps = attention_maps(trace, range(1, 7))
+    one = identiscope.attention_maps(trace, 2, 3, ("raw", "effective"))
+    heads = [identiscope.attention_maps(trace, 2, head, ("effective",))["effective"].values for head in range(12)]
+    np.testing.assert_allclose(maps["effective"][2], np.mean(heads, 0), atol=1e-12)
+    assert maps["raw"].shape == (6, one.sizes["query"], one.sizes["key"])
+    compared = figures.comparison_with_attention(result, maps)
+    assert list(compared["map"].values) == ["raw", "effective"]
     own = figures.self_contributions(result)
     made = {
         plots.plot_attribution: result,

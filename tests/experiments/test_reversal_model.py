@@ -163,7 +163,7 @@ def test_saved_and_loaded(trained: ReversalModel, tmp_path: Path) -> None:
     state = {name: value.contiguous() for name, value in trained.state_dict().items()}
     header = {"format": "identiscope-reversal-1", "config": '{"length": 6, "vocabulary": 5, "width": 32}'}
     save_file(state, str(tmp_path / "mismatched"), metadata=header)
-    with pytest.raises(InputError, match="damaged, or no reversal model"):
+    with pytest.raises(InputError, match="damaged, or not a reversal model"):
         load_reversal(tmp_path / "mismatched")
 
 

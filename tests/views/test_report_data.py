@@ -40,6 +40,9 @@ def check(trace: identiscope.Trace, page: Page, kind: str) -> list[str]:
             assert layer["error"]["raw"] < 1.2e-3
             share = ((raw - effective[place]) ** 2).sum() / (raw**2).sum()
             assert layer["null_share"][place] == pytest.approx(share, abs=1e-9)
+            allowed = site.allowed_keys(head).numpy()
+            correlation = np.corrcoef(raw[allowed], effective[place][allowed])[0, 1]
+            assert layer["correlation"][place] == pytest.approx(correlation, abs=1e-9)
             points = (site.value_of(head).double() @ site.projection[head].double()).numpy()
             rows = reference_page.output_rows(layer, page.chunks[layer["chunk"]], place)
             # Up to a rotation: the same inner products, within the error stated for a row.

@@ -9,6 +9,7 @@ import torch
 import xarray as xr
 from torch import Tensor
 
+from identiscope.analysis.attention import factored_attention
 from identiscope.capture import Trace, load, trace
 from identiscope.capture.blocks import find_blocks
 from identiscope.errors import InputError
@@ -198,7 +199,10 @@ def token_tags(
     return tags_of_tokens(stream.tokens, stream.offsets, stream.special, words)
 
 
-def attention_maps(traced: Trace, layers: Sequence[int], stream: str | None = None) -> np.ndarray[Any, Any]:
-    """Raw attention averaged over heads, [layer, query, key], of the blocks that end in these layers."""
-    sites = [traced.site(layer - 1, stream=stream) for layer in layers]
-    return np.stack([site.attentions().mean(0).cpu().numpy() for site in sites])
+def attention_maps(traced: Trace, layers: Sequence[int], stream: str | None = None) -> dict[str, np.ndarray[Any, Any]]:
+    """Raw and effective attention averaged over heads, [layer, query, key], of the blocks that end in these layers."""
+    maps: dict[str, list[Tensor]] = {"raw": [], "effective": []}
+    for layer in layers:
+        maps["raw"].append(traced.site(layer - 1, stream=stream).attentions().mean(0).double())
+        maps["effective"].append(factored_attention(traced, layer - 1, stream=stream).dense().mean(0))
+    return {name: torch.stack(parts).numpy() for name, parts in maps.items()}

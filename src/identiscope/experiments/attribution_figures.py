@@ -115,8 +115,8 @@ def comparison_with_attention(
 ) -> xr.Dataset:
     """Correlation of contributions with attention maps, by layer and kind of map.
 
-    maps: name → [layer, query, key], such as raw attention averaged over heads (`attention_maps`), or effective
-    attention. allowed [query, key]: the cells that a mask leaves; by default those the contributions reach.
+    maps: name → [layer, query, key], such as raw and effective attention averaged over heads, from
+    `attention_maps`. allowed [query, key]: the cells that a mask leaves; by default those the contributions reach.
     """
     values = np.asarray(result["contribution"].values)
     reached: np.ndarray[Any, Any] = np.any(values.transpose(0, 2, 1) > 0, axis=0)

@@ -1,6 +1,5 @@
 """A text classifier around identifiable attention that starts from nothing: own words, own weights, one file."""
 
-import json
 import math
 import re
 from collections import Counter
@@ -11,14 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from identiscope.capture import Model, load
 from identiscope.errors import InputError
+from identiscope.experiments.module_files import load_module, save_module
 from identiscope.methods.identifiable_attention import Combine, IdentifiableSelfAttention
-from identiscope.results import check_writable
 
 FORMAT = "identiscope-classifier-1"
 PADDING, UNKNOWN = 0, 1
@@ -194,32 +191,19 @@ class Classifier:
 
 def save_classifier(classifier: Classifier, path: str | Path) -> Path:
     """Write a classifier to one safetensors file; its shape, words and labels are in the header."""
-    path = Path(path)
-    check_writable(path)
-    header = {
-        "format": FORMAT,
-        "config": json.dumps(asdict(classifier.module.config)),
-        "words": json.dumps(classifier.tokenizer.words),
-        "labels": json.dumps(classifier.labels),
+    about = {
+        "config": asdict(classifier.module.config),
+        "words": classifier.tokenizer.words,
+        "labels": classifier.labels,
     }
-    state = {name: value.contiguous() for name, value in classifier.module.state_dict().items()}
-    save_file(state, str(path), metadata=header)
-    return path
+    return save_module(classifier.module, path, FORMAT, about)
 
 
 def load_classifier(path: str | Path) -> Classifier:
     """Read a classifier that `save_classifier` wrote."""
-    path = Path(path)
-    if not path.is_file():
-        raise InputError(f"there is no file {path}.")
-    try:
-        with safe_open(str(path), framework="pt") as file:
-            header = file.metadata() or {}
-        if header.get("format") != FORMAT:
-            raise InputError(f"{path} is a safetensors file, but not a classifier of this kind ({FORMAT}).")
-        module = IdentifiableClassifier(ClassifierConfig(**json.loads(header["config"])))
-        module.load_state_dict(load_file(str(path)))
-        words, labels = (tuple(json.loads(header[name])) for name in ("words", "labels"))
-    except (SafetensorError, KeyError, TypeError, ValueError, RuntimeError) as error:
-        raise InputError(f"{path} is damaged, or no classifier: {str(error)[:200]}.") from error
-    return Classifier(module.eval(), WordTokenizer(words), labels)
+
+    def build(about: dict[str, Any]) -> IdentifiableClassifier:
+        return IdentifiableClassifier(ClassifierConfig(**about["config"]))
+
+    module, about = load_module(path, FORMAT, "a classifier of this kind", build)
+    return Classifier(module, WordTokenizer(tuple(about["words"])), tuple(about["labels"]))

@@ -7,18 +7,16 @@ steps (seconds) give an accuracy above 0.99. With 10 tokens some seeds end with 
 encoder's state one position later still holds the token, so that it may as well be read there.
 """
 
-import json
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from identiscope.errors import InputError
-from identiscope.results import check_writable
+from identiscope.experiments.module_files import load_module, save_module
 
 FORMAT = "identiscope-reversal-1"
 
@@ -194,25 +192,13 @@ def reversal_accuracy(model: ReversalModel, *, samples: int = 1000, seed: int) -
 
 def save_reversal(model: ReversalModel, path: str | Path) -> Path:
     """Write the model to one safetensors file; its configuration is in the header."""
-    path = Path(path)
-    check_writable(path)
-    header = {"format": FORMAT, "config": json.dumps(asdict(model.config))}
-    save_file({name: value.contiguous() for name, value in model.state_dict().items()}, str(path), metadata=header)
-    return path
+    return save_module(model, path, FORMAT, {"config": asdict(model.config)})
 
 
 def load_reversal(path: str | Path) -> ReversalModel:
     """Read a model that `save_reversal` wrote."""
-    path = Path(path)
-    if not path.is_file():
-        raise InputError(f"there is no file {path}.")
-    try:
-        with safe_open(str(path), framework="pt") as file:
-            header = file.metadata() or {}
-        if header.get("format") != FORMAT:
-            raise InputError(f"{path} is a safetensors file, but not a reversal model ({FORMAT}).")
-        model = ReversalModel(ReversalConfig(**json.loads(header["config"])))
-        model.load_state_dict(load_file(str(path)))
-    except (SafetensorError, KeyError, TypeError, ValueError, RuntimeError) as error:
-        raise InputError(f"{path} is damaged, or no reversal model: {str(error)[:200]}.") from error
-    return model.eval()
+
+    def build(about: dict[str, Any]) -> ReversalModel:
+        return ReversalModel(ReversalConfig(**about["config"]))
+
+    return load_module(path, FORMAT, "a reversal model", build)[0]

@@ -185,8 +185,8 @@ def _head(
 ) -> dict[str, Any]:
     """Rebuild one head's maps as the page will, compare them with the library's, and keep the rows that are off."""
     true_raw = layer.raw(place)
-    shown, raw_rows = _checked(true_raw, None if raw is None else _softmax(layer, place, raw, inside), RAW_ERROR)
-    errors = {"raw": _stated(float(np.abs(shown - true_raw).max()))}
+    off, raw_rows = _checked(true_raw, None if raw is None else _softmax(layer, place, raw, inside), RAW_ERROR)
+    errors = {"raw": _stated(_largest(off))}
     found: dict[str, Any] = {"raw_rows": raw_rows, "error": errors, "null_share": None, "correlation": None}
     if layer.effective is None:
         return found
@@ -194,28 +194,34 @@ def _head(
     rebuilt = None if effective is None else effective.product(place)
     if rebuilt is not None and inside is not None:
         rebuilt *= inside
-    cells, found["effective_rows"] = _checked(true, rebuilt, error)
-    errors["effective"] = _stated(float(np.abs(cells - true).max()))
+    effective_off, found["effective_rows"] = _checked(true, rebuilt, error)
+    errors["effective"] = _stated(_largest(effective_off))
+    # Null attention is the difference, and so is its error.
+    off -= effective_off
+    errors["null"] = _stated(_largest(off))
     null = true_raw - true
-    errors["null"] = _stated(float(np.abs((shown - cells) - null).max()))
     found["null_share"] = _quotient(float(np.vdot(null, null)), float(np.vdot(true_raw, true_raw)))
     found["correlation"] = _correlation(true_raw, true, inside)
     return found
 
 
 def _checked(true: Array, rebuilt: Array | None, error: float) -> tuple[Array, dict[int, Array]]:
-    """What the page shows, and the rows that it needs cell by cell: row → codes."""
+    """How far the page is off in every cell, and the rows that it needs cell by cell: row → codes."""
     levels = levels_for(error)
     if rebuilt is None:
         codes = to_levels(true, levels)
-        return from_levels(codes, levels), dict(enumerate(codes))
-    wrong = np.flatnonzero(~(np.abs(rebuilt - true).max(1) <= error))
-    if not len(wrong):
-        return rebuilt, {}
+        return from_levels(codes, levels) - true, dict(enumerate(codes))
+    off = rebuilt - true
+    # Written so that what is not a number is wrong, too.
+    right = (off.max(1) <= error) & (off.min(1) >= -error)
+    wrong = np.flatnonzero(~right)
     codes = to_levels(true[wrong], levels)
-    shown = rebuilt.astype(np.float64)
-    shown[wrong] = from_levels(codes, levels)
-    return shown, dict(zip(wrong.tolist(), codes, strict=True))
+    off[wrong] = from_levels(codes, levels) - true[wrong]
+    return off, dict(zip(wrong.tolist(), codes, strict=True))
+
+
+def _largest(off: Array) -> float:
+    return max(float(off.max()), -float(off.min()))
 
 
 def _softmax(layer: Layer, place: int, factors: _Factors, inside: Array | None) -> Array:
@@ -294,9 +300,12 @@ def _quotient(part: float, whole: float) -> float | None:
 
 
 def _correlation(one: Array, other: Array, inside: Array | None) -> float | None:
-    if inside is not None:
-        one, other = one[inside], other[inside]
-    one, other = one.ravel() - one.mean(), other.ravel() - other.mean()
-    sizes = float(np.vdot(one, one)) * float(np.vdot(other, other))
-    # A constant map has no correlation; what is left of it is rounding.
-    return float(np.vdot(one, other) / np.sqrt(sizes)) if sizes > 1e-20 * one.size**2 / len(one) ** 4 else None
+    """Pearson's, over the allowed cells; both maps are zero elsewhere, so only the number of cells differs."""
+    count = one.size if inside is None else int(inside.sum())
+    means = (float(one.sum()) / count, float(other.sum()) / count)
+    squares = (float(np.vdot(one, one)), float(np.vdot(other, other)))
+    spread = [square - count * mean**2 for square, mean in zip(squares, means, strict=True)]
+    # A constant map has no correlation; what is left of its variance is rounding.
+    if any(left <= 1e-12 * square for left, square in zip(spread, squares, strict=True)):
+        return None
+    return (float(np.vdot(one, other)) - count * means[0] * means[1]) / float(np.sqrt(spread[0] * spread[1]))

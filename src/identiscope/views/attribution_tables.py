@@ -48,5 +48,16 @@ def print_attribution(result: xr.Dataset) -> None:
     print_table(f"\nWhat each token is made of at layer {int(result['layer'].values[-1])}", columns, rows, out)
 
 
+def print_comparison(result: xr.Dataset) -> None:
+    """How far contributions and attention, averaged over heads, agree at each layer."""
+    names = [(kind, str(name)) for kind in ("pearson", "spearman") for name in result["map"].values]
+    rows = [
+        (int(layer), *(f"{float(result[kind].sel(map=name, layer=layer)):.2f}" for kind, name in names))
+        for layer in result["layer"].values
+    ]
+    columns = dict.fromkeys(("layer", *(f"{kind}, {name}" for kind, name in names)), "right")
+    print_table("\nCorrelation of contributions with attention averaged over heads", columns, rows, console())
+
+
 def _percent(value: float) -> str:
     return f"{100 * value:.1f} %"
