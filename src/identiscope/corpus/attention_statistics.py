@@ -13,7 +13,8 @@ from identiscope.capture.site import site_of
 from identiscope.capture.streams import Place
 from identiscope.corpus.attention_from_gram import statistics_from_gram, tokens_columns
 from identiscope.corpus.batch_tokens import BatchTokens
-from identiscope.linalg.full_rank import HeadProducts
+from identiscope.linalg.allowed import describe_allowed
+from identiscope.linalg.full_rank import HeadProducts, independent_rows
 from identiscope.linalg.moments import no_moments
 from identiscope.linalg.projection_factor import ProjectionFactor
 from identiscope.methods.effective import effective
@@ -34,46 +35,55 @@ def attention_statistics(
     if columns is not None:
         return {name: values[:, chosen] for name, values in columns.items()}
     everyone = range(len(tokens.lengths))
-    rows = [_cell_by_cell(call, place, number, tokens, layer.factor, chosen) for number in everyone]
+    rows = [_cell_by_cell(call, place, number, tokens, layer, chosen) for number in everyone]
     return {name: torch.stack([row[name] for row in rows]) for name in rows[0]}
 
 
 def _cell_by_cell(
-    call: Call, place: Place, number: int, tokens: BatchTokens, factor: ProjectionFactor, heads: list[int]
+    call: Call, place: Place, number: int, tokens: BatchTokens, layer: HeadProducts, heads: list[int]
 ) -> dict[str, Tensor]:
     """One text with any mask and any rank: raw and effective attention are formed, some rows at a time."""
     places = tokens.places(number)
     types = tokens.types[number][:, places]
     site = site_of(call, number, place=place, positions=(places, places), heads=heads)
     held = site_tensors(site)
-    own = ProjectionFactor(factor.triangle[heads], factor.norm[heads], factor.model)
-    found = effective(
-        held.value, own, held.context, allowed=held.allowed, precision=held.precision, row_sum=held.row_sum
-    )
-    ranks = row_rank(held.value, own, queries=site.queries, allowed=held.allowed, precision=held.precision)
-    moments = no_moments(found.shape, types)
+    shape = (len(heads), site.queries, site.keys)
+    allowed = describe_allowed(held.allowed, site.queries, site.keys)
+    found = None
+    own = ProjectionFactor(layer.factor.triangle[heads], layer.factor.norm[heads], layer.factor.model)
+    products = HeadProducts(own, layer.product[heads], layer.inverse[heads], layer.invertible[heads])
+    if held.row_sum is None and _independent(held.value, products, held.precision):
+        # Then so are the rows that any query sees: nothing is null, and the effective attention is the raw one.
+        rank = simplex_rank = allowed.count().expand(len(heads), -1)
+    else:
+        found = effective(
+            held.value, own, held.context, allowed=allowed, precision=held.precision, row_sum=held.row_sum
+        )
+        ranks = row_rank(held.value, own, queries=site.queries, allowed=allowed, precision=held.precision)
+        rank, simplex_rank = ranks.rank, ranks.simplex_rank
+    moments = no_moments(shape, types)
     assert site.query is not None and site.key is not None
     query, key = site.query.double(), site.key[list(site.key_value_heads)].double()
     diagonal = torch.zeros(2, len(heads), dtype=torch.float64)
     entropy = torch.zeros(len(heads), dtype=torch.float64)
-    for rows in row_slices(found.shape):
+    for rows in row_slices(shape):
         weights = attention_weights(
             query, key, site.bias, scale=site.scale, softcap=site.softcap, sinks=site.sinks,
             queries=torch.arange(site.queries)[rows],
         )  # fmt: skip
-        cells = found.block(rows)
-        moments.add_block(rows, weights, cells, found.allowed.block(rows))
+        cells = weights if found is None else found.block(rows)
+        moments.add_block(rows, weights, cells, allowed.block(rows))
         entropy += torch.special.entr(weights).sum((1, 2)) / log(2)
         for index, block in enumerate((weights, cells)):
             diagonal[index] += block[:, :, rows].diagonal(dim1=1, dim2=2).sum(-1)
     by_type, own_weight = moments.key_type[1:3] / site.queries, diagonal / site.queries
-    free = ranks.simplex_null_dimension > 0
+    count = allowed.count()
     columns = {
         # Of the last row: where rows see different keys, it is the one that sees most.
-        "rank": ranks.rank[:, -1].double(),
-        "null_dimension": ranks.null_dimension[:, -1].double(),
-        "simplex_null_dimension": ranks.simplex_null_dimension[:, -1].double(),
-        "free_rows": free.double().mean(-1),
+        "rank": rank[:, -1].double(),
+        "null_dimension": (count - rank)[:, -1].double(),
+        "simplex_null_dimension": (count - simplex_rank)[:, -1].double(),
+        "free_rows": (count > simplex_rank).double().mean(-1),
         "null_share": moments.unexplained("head"),
         "correlation": moments.correlation("head"),
         "entropy": entropy / site.queries,
@@ -82,3 +92,11 @@ def _cell_by_cell(
         shares = tokens_columns(kind, by_type[index][None], own_weight[index][None], types[None])
         columns |= {name: values[0] for name, values in shares.items()}
     return columns
+
+
+def _independent(value: Tensor, heads: HeadProducts, precision: torch.dtype) -> bool:
+    """Whether the rows of T of a text [kv_head, key, channel] are proven independent in every head."""
+    if value.shape[1] >= value.shape[2]:
+        return False
+    lengths = torch.tensor([value.shape[1]])
+    return bool(independent_rows(value[None].double(), lengths, heads, precision).all())
