@@ -373,6 +373,9 @@ def test_too_long_is_refused_before_any_work(model: identiscope.Model, odd: Path
     with pytest.raises(InputError, match=r"1 of 5 texts .* first text 3 with 82 tokens.*--too-long cut"):
         run_corpus(model, odd, tmp_path / "run")
     assert not (tmp_path / "run" / "manifest.json").exists()
+    # And the directory is as good as before for a second try.
+    options = RunOptions(methods=("attention",), too_long="cut")
+    assert run_corpus(model, odd, tmp_path / "run", options=options).complete
 
 
 def test_max_tokens_cuts_at_less_than_the_model_takes(model: identiscope.Model, corpus: Path, tmp_path: Path) -> None:

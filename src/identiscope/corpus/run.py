@@ -106,6 +106,9 @@ def run_corpus(
         else:
             _refuse_long(loaded, read, options)
             write_file(directory / NAME, manifest_bytes(manifest))
+        # After the manifest: a directory with anything else and none would be taken for somebody else's.
+        with writing(directory):
+            (directory / "shards").mkdir(exist_ok=True)
         remove_unfinished(directory)
         done = _finished(directory, manifest, repair)
         clock = _Clock(sum(record["texts"] for record in done.values()), facts.texts, progress)
@@ -147,7 +150,6 @@ def _make_directory(directory: Path) -> None:
         foreign = [path.name for path in directory.iterdir() if not path.name.startswith((".lock", ".part-"))]
         if foreign and NAME not in foreign:
             raise InputError(f"{directory} holds other files ({foreign[0]}) and no Run; name an empty directory.")
-        (directory / "shards").mkdir(exist_ok=True)
 
 
 def _refuse_long(model: Model, corpus: Corpus, options: RunOptions) -> None:

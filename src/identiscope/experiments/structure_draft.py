@@ -34,7 +34,7 @@ class StructureBudget:
     config: ReversalConfig | None = None
 
 
-QUICK_STRUCTURE = StructureBudget(texts=6, sets=8, perturbed=4, seeds=2, epochs=6, labelled=3000)
+QUICK_STRUCTURE = StructureBudget(texts=6, sets=8, perturbed=4, seeds=3, epochs=6, labelled=3000)
 
 
 def reproduce_structure(
