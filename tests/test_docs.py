@@ -63,12 +63,26 @@ def test_the_readme_s_python_runs() -> None:
     assert float(names["other"].total_variation.max()) > 0.1
 
 
-def test_the_tutorial_s_second_chapter_runs() -> None:
+def run_chapter(number: int, names: dict[str, Any]) -> dict[str, Any]:
+    """Run the Python of one chapter of the tutorial; the names it has in the end."""
     text = (PROJECT / "docs" / "tutorial.md").read_text(encoding="utf-8")
-    chapter = text.partition("# 2. Which part of it is real?")[2]
+    chapter = re.split(r"^# \d+\. ", text, flags=re.MULTILINE)[number]
+    codes = re.findall(r"```python\n(.*?)```", chapter, flags=re.DOTALL)
+    assert codes
     matplotlib.use("Agg")
-    names: dict[str, Any] = {"identiscope": identiscope, "passage": PASSAGE}
-    for code in re.findall(r"```python\n(.*?)```", chapter, flags=re.DOTALL):
+    for code in codes:
         exec(code, names)
     plt.close("all")
+    return names
+
+
+def test_the_tutorial_s_second_chapter_runs() -> None:
+    names = run_chapter(2, {"identiscope": identiscope, "passage": PASSAGE})
     assert float(names["other"].total_variation.max()) > 0.1
+
+
+def test_the_tutorial_s_last_chapter_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    options = identiscope.RunOptions(methods=("attention",))
+    identiscope.run_corpus("minilm", "passages", "my-run", options=options, limit=2)
+    assert run_chapter(5, {"identiscope": identiscope})["run"].complete

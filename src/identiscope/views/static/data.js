@@ -39,6 +39,7 @@
  * @property {string} subtitle
  * @property {string[]} verdict
  * @property {string[]} notes
+ * @property {boolean} [live]  whether more can be computed for what is looked at, as on a server's page
  * @property {Place|null} start  what to show first
  * @property {Tokens|null} tokens
  * @property {Layer[]} layers

@@ -184,7 +184,9 @@ export function makeHead(header, theme, chooseRow) {
       effective: "Needs the head's values, which were not given.",
       null: "Needs the head's values, which were not given.",
       canonical: maps.effective
-        ? "Not computed for this head. It is for the heads that are chosen when the report is made: identiscope report --canonical."
+        ? header.live
+          ? "Not computed for this head yet: the button above does so."
+          : "Not computed for this head. It is for the heads that are chosen when the report is made: identiscope report --canonical."
         : "Needs the head's values, which were not given.",
     };
     for (const { name, panel } of panels)

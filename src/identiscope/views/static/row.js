@@ -219,7 +219,7 @@ export function makeRow(header, theme, engine, chooseRow) {
       sign("□", colours.ink, "the model's weight"),
       ...(maps.effective ? [sign("◆", colours.series[1], "effective")] : []),
       ...(maps.canonical ? [sign("○", colours.series[2], "canonical")] : []),
-      known ? sign("├┤", colours.mark, "all that the weight may be") : html("span", { class: "hint" }, "intervals: not computed for this row (identiscope report --intervals)")
+      known ? sign("├┤", colours.mark, "all that the weight may be") : html("span", { class: "hint" }, `intervals: not computed for this row (${header.live ? "the button above does so" : "identiscope report --intervals"})`)
     );
     tell();
   }

@@ -1,0 +1,180 @@
+/** The server's page: texts go in, viewers come out, one or two side by side. */
+
+import { html } from "./dom.js";
+import { getJson, openPage } from "./serve_client.js";
+import { makePane } from "./serve_pane.js";
+import { makeSide } from "./serve_side.js";
+import { number } from "./text.js";
+
+const METHODS = [
+  { name: "verdict", text: "Verdict", note: "what is real, in words, with the intervals of the strongest weights", on: true },
+  { name: "canonical", text: "Canonical maps of all heads", note: "the one map that stands for all with the same output", on: false },
+  { name: "attribution", text: "Hidden Token Attribution", note: "what each hidden token is made of (eq. 11), estimated", on: false },
+];
+
+/** @param {HTMLElement} root @param {import("./serve_client.js").Site} site */
+function openServer(root, site) {
+  const preference = matchMedia("(prefers-color-scheme: dark)");
+  /** @type {boolean|null} */
+  let asked = null;
+  const isDark = () => asked ?? preference.matches;
+  const toggle = html("button", { type: "button", class: "small", onclick: () => { asked = !isDark(); paint(); } });
+
+  let comparing = false;
+  /** Whether both sides show the same head. */
+  const together = () => comparing && follow.checked;
+  const follow = /** @type {HTMLInputElement} */ (html("input", { type: "checkbox", checked: true }));
+  const directions = /** @type {HTMLInputElement} */ (html("input", { type: "number", min: site.directions[0], max: site.directions[1], value: 8, "aria-label": "Directions of the estimate" }));
+  /** @type {import("./serve_side.js").Side[]} */
+  const sides = ["A", "B"].map((name, at) =>
+    makeSide(name, site, {
+      busy: () => refresh(),
+      placed: (place) => void (together() && sides[1 - at].join(place)),
+      beside: () => (together() ? sides[1 - at].pane.viewer()?.place() ?? null : null),
+      directions: wantedDirections,
+    })
+  );
+  sides[0].setLinks(true);
+  sides[0].text.value = sides[1].text.value = site.sample;
+  if (site.models.length > 1) sides[1].model.value = "1";
+  sides[1].adapt();
+
+  const boxes = METHODS.map(({ name, text, note, on }) => {
+    const box = /** @type {HTMLInputElement} */ (html("input", { type: "checkbox", name, checked: on }));
+    const extra = name === "attribution" ? html("span", { class: "directions" }, directions, "directions") : null;
+    return { name, box, element: html("div", { class: "method" }, html("label", {}, box, html("b", {}, text), html("span", { class: "hint" }, note)), extra) };
+  });
+  const compute = html("button", { type: "button", class: "main", onclick: () => start() }, "Compute");
+  const cancel = html("button", { type: "button", hidden: true, onclick: () => shownSides().forEach((side) => side.cancel()) }, "Cancel");
+  const compare = html("button", { type: "button", onclick: () => setComparing(!comparing) });
+  const togetherChoice = html("label", { class: "choice", hidden: true }, follow, html("span", {}, "same head in both"));
+  const sidesHolder = html("div", { class: "sides" }, sides[0].element);
+  const summary = html("div", { class: "scroll", hidden: true, tabindex: "0", role: "group", "aria-label": "Both compared" });
+  const results = html("div", { class: "results" }, sides[0].result);
+  const form = html(
+    "section",
+    { class: "ask", "aria-label": "Ask" },
+    sidesHolder,
+    html("fieldset", {}, html("legend", {}, "Compute maps of all heads, and"), ...boxes.map(({ element }) => element)),
+    html("div", { class: "actions" }, compute, cancel, compare, togetherChoice, html("span", { class: "hint" }, "Ctrl + Enter computes"))
+  );
+  const live = html("div", { class: "live" }, form, summary, results);
+  const corpus = html("div", { class: "corpus", hidden: true });
+  const tabs = site.run ? makeTabs(live, corpus) : null;
+  root.replaceChildren(
+    html(
+      "header",
+      {},
+      html("p", { class: "brand" }, html("b", {}, "identi"), "scope"),
+      html("div", {}, html("h1", {}, "Which part of what it shows is real?"), html("p", { class: "subtitle" }, site.models.map((one) => one.name).join(" · "))),
+      tabs,
+      toggle
+    ),
+    html("main", {}, live, corpus)
+  );
+  /** @type {ReturnType<typeof makePane>|null} */
+  let runPane = null;
+
+  function wantedDirections() {
+    const [least, most] = site.directions;
+    return Math.min(Math.max(Math.trunc(Number(directions.value)) || 8, least), most);
+  }
+  const shownSides = () => (comparing ? sides : [sides[0]]);
+  function start() {
+    const methods = boxes.filter(({ box }) => box.checked).map(({ name }) => name);
+    for (const side of shownSides()) void side.compute(methods, wantedDirections());
+  }
+  /** @param {boolean} wanted */
+  function setComparing(wanted) {
+    comparing = wanted;
+    if (wanted) {
+      sidesHolder.append(sides[1].element);
+      results.append(sides[1].result);
+    } else {
+      sides[1].cancel();
+      sides[1].element.remove();
+      sides[1].result.remove();
+    }
+    for (const holder of [sidesHolder, results]) holder.classList.toggle("both", wanted);
+    for (const side of sides) side.pane.setHalf(wanted);
+    sides[0].heading.textContent = wanted ? "Text A" : "Text";
+    sides[1].heading.textContent = "Text B";
+    refresh();
+  }
+  function refresh() {
+    const busy = shownSides().some((side) => side.busy());
+    cancel.hidden = !busy;
+    compute.textContent = busy ? "Compute anew" : "Compute";
+    compare.textContent = comparing ? "One only" : "Compare with another";
+    togetherChoice.hidden = !comparing;
+    const headers = sides.map((side) => side.header());
+    summary.hidden = !comparing || headers.some((header) => header === null);
+    if (!summary.hidden) summary.replaceChildren(comparison(headers));
+  }
+  /** @param {HTMLElement} first @param {HTMLElement} second */
+  function makeTabs(first, second) {
+    const buttons = [first, second].map((part, at) =>
+      html("button", { type: "button", "aria-pressed": String(at === 0), onclick: () => showTab(at) }, at ? "Corpus run" : "A text")
+    );
+    /** @param {number} chosen */
+    function showTab(chosen) {
+      [first, second].forEach((part, at) => void (part.hidden = at !== chosen));
+      buttons.forEach((button, at) => button.setAttribute("aria-pressed", String(at === chosen)));
+      if (chosen === 1 && !runPane) {
+        runPane = makePane("Corpus run", () => {});
+        runPane.setDark(isDark());
+        second.append(runPane.element);
+        const pane = runPane;
+        openPage("/api/run").then((data) => pane.show(data, null, false)).catch((error) => second.append(html("p", { class: "trouble", role: "alert" }, String(error.message))));
+      }
+    }
+    return html("div", { class: "tabs", role: "group", "aria-label": "What to look at" }, ...buttons);
+  }
+  function paint() {
+    root.dataset.theme = isDark() ? "dark" : "light";
+    toggle.textContent = isDark() ? "Light" : "Dark";
+    toggle.setAttribute("aria-label", isDark() ? "Use light colours" : "Use dark colours");
+    for (const pane of [...sides.map((side) => side.pane), runPane]) pane?.setDark(isDark());
+  }
+  preference.addEventListener("change", () => paint());
+  form.addEventListener("keydown", (event) => {
+    if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) start();
+  });
+  setComparing(false);
+  paint();
+  return { sides, setComparing };
+}
+
+/** Both at a glance. @param {(import("./data.js").Header|null)[]} headers */
+function comparison(headers) {
+  const rows = headers.map((header, at) => {
+    if (!header) return html("tr", {});
+    const shares = header.layers.flatMap((layer) => layer.null_share.filter((share) => share !== null)).sort((one, other) => Number(one) - Number(other));
+    const cells = [
+      header.title,
+      String(header.tokens?.queries.length ?? "–"),
+      number(median(/** @type {number[]} */ (shares)), 2),
+      `${shares.filter((share) => Number(share) > 0.5).length} of ${shares.length}`,
+    ];
+    return html("tr", {}, html("th", { scope: "row" }, "AB"[at]), ...cells.map((cell, place) => html("td", { class: place ? "number" : "" }, cell)));
+  });
+  const columns = ["", "model", "tokens", "median null share", "heads more than half null"];
+  return html(
+    "table",
+    { class: "plain compared" },
+    html("caption", { class: "hidden" }, "Both texts compared"),
+    html("thead", {}, html("tr", {}, ...columns.map((column, at) => html("th", { scope: "col", class: at > 1 ? "number" : "" }, column)))),
+    html("tbody", {}, ...rows)
+  );
+}
+
+/** @param {number[]} sorted */
+function median(sorted) {
+  const half = sorted.length >> 1;
+  return sorted.length ? (sorted.length % 2 ? sorted[half] : (sorted[half - 1] + sorted[half]) / 2) : null;
+}
+
+const root = /** @type {HTMLElement} */ (document.getElementById("serve"));
+getJson("/api/site")
+  .then((site) => void (/** @type {any} */ (window).identiscope = openServer(root, site)))
+  .catch((error) => root.replaceChildren(html("p", { class: "trouble", role: "alert" }, `The server could not be asked: ${error.message}`)));

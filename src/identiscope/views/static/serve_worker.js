@@ -1,0 +1,5 @@
+/** The viewer's worker, as a module that a server sends. */
+
+import { listen } from "./worker.js";
+
+listen();

@@ -1,0 +1,220 @@
+"""The live viewer in a real browser: texts in, maps out, two side by side, more on demand, a Cancel that cancels."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import identiscope
+from browser.conftest import until
+from identiscope.experiments.live import live, served_model
+from identiscope.views.report_data import empty_page, with_table
+from identiscope.views.server import Served
+from identiscope.views.server_jobs import Jobs
+from identiscope.views.server_questions import ServedModel
+from identiscope.views.server_security import Rules
+from tiny_text_model import save_tiny
+from views.serving import TOKEN, Client, serving
+from views.serving import until as until_here
+
+TEXT = "The lighthouse keeper wrote a letter to his sister every Sunday, and the sea took it. " * 2
+MAPS = """async ([side, layer, head]) => {
+  const maps = await identiscope.sides[side].pane.viewer().maps(layer, head);
+  return [Array.from(maps.raw), Array.from(maps.effective)];
+}"""
+SHOWN = "(side) => !!identiscope.sides[side].pane.viewer() && !identiscope.sides[side].busy()"
+THEMES = "identiscope.sides.map((side) => side.pane.element.shadowRoot.querySelector('div').dataset.theme)"
+PLACE = "(side) => identiscope.sides[side].pane.viewer().place()"
+
+
+@pytest.fixture(scope="module")
+def client(minilm: identiscope.Model, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+    tiny = identiscope.load(save_tiny(tmp_path_factory.mktemp("models") / "tiny"))
+    run = with_table(empty_page("A corpus", "three texts", verdict=["So it is."]), "Means", ["column"], [[0.5]])
+    models = [minilm, tiny]
+    served = Served([served_model(one) for one in models], live(models, 200), run, sample=TEXT, jobs=Jobs())
+    with serving(served) as found:
+        yield found
+
+
+@pytest.fixture
+def opened(chromium: Any, client: Client) -> Iterator[Callable[..., Any]]:
+    """Open the page; at the end, nothing may have been forbidden or thrown, and nobody else asked."""
+    contexts: list[Any] = []
+    troubles: list[str] = []
+    own = (f"http://127.0.0.1:{client.port}/", "blob:", "data:")
+
+    def open_page(width: int = 1280, theme: str = "light", place: str = "") -> Any:
+        context = chromium.new_context(viewport={"width": width, "height": 900}, color_scheme=theme)
+        contexts.append(context)
+        tab = context.new_page()
+        tab.on("pageerror", lambda error: troubles.append(f"error: {error}"))
+        tab.on("console", lambda said: troubles.append(f"console: {said.text}") if said.type == "error" else None)
+        tab.on("request", lambda asked: None if asked.url.startswith(own) else troubles.append(asked.url))
+        tab.goto(f"{own[0]}{place}")
+        until(tab, "!!window.identiscope")
+        return tab
+
+    yield open_page
+    for context in contexts:
+        context.close()
+    assert troubles == []
+
+
+def shown(tab: Any, side: int = 0) -> None:
+    until(tab, f"({SHOWN})({side})", 60)
+
+
+def choose(tab: Any, *methods: str) -> None:
+    for box in tab.locator(".method input[type=checkbox]").all():
+        box.set_checked(box.get_attribute("name") in methods)
+
+
+def fits(tab: Any) -> bool:
+    return bool(tab.evaluate("document.documentElement.scrollWidth <= innerWidth"))
+
+
+def test_a_text_is_computed_and_shown(opened: Any, minilm: identiscope.Model) -> None:
+    tab = opened()
+    assert tab.input_value("textarea >> nth=0") == TEXT
+    text = "A short text, typed here, of a keeper and the sea and the letters that he wrote to it."
+    tab.fill("textarea >> nth=0", text)
+    choose(tab, "attribution")
+    tab.fill('input[type="number"]', "2")
+    tab.press("textarea >> nth=0", "Control+Enter")
+    shown(tab)
+    assert tab.inner_text(".pane h1") == "minilm" and tab.locator("#verdict").count() == 0
+    assert tab.locator("#attribution").count() == 1
+    trace = identiscope.trace(minilm, text)
+    for layer, head in ((0, 0), (4, 7)):
+        true = identiscope.attention_maps(trace, layer, head, ("raw", "effective"))
+        raw, effective = (np.array(cells).reshape(true["raw"].shape) for cells in tab.evaluate(MAPS, [0, layer, head]))
+        stated = tab.evaluate("identiscope.sides[0].header()")["layers"][layer]["error"]
+        assert np.abs(raw - true["raw"].values).max() <= stated["raw"]
+        assert np.abs(effective - true["effective"].values).max() <= stated["effective"]
+    assert tab.evaluate("identiscope.sides[0].pane.viewer().timing.threaded")
+
+
+def test_more_is_computed_for_what_is_looked_at(opened: Any) -> None:
+    tab = opened(place="#layer=3&head=5&row=4")
+    choose(tab)
+    tab.click("button.main")
+    shown(tab)
+    assert tab.evaluate(PLACE, 0) == {"layer": 3, "head": 5, "row": 4}
+    assert "Layer 3, head 5, row 4" in tab.inner_text(".more")
+    assert "the button above" in tab.inner_text("#row .legend")
+    before = tab.evaluate("identiscope.sides[0].page()")
+    for button in ("Canonical map of this head", "Intervals of this row"):
+        tab.click(f".more >> text={button}")
+        until(tab, f"identiscope.sides[0].page() !== {before!r} && ({SHOWN})(0)", 60)
+        before = tab.evaluate("identiscope.sides[0].page()")
+        assert tab.evaluate(PLACE, 0) == {"layer": 3, "head": 5, "row": 4}
+        until(tab, f"[...document.querySelectorAll('.more button')].find((b) => b.innerText === {button!r}).disabled")
+    header = tab.evaluate("identiscope.sides[0].header()")
+    assert header["layers"][3]["canonical"]["heads"] == [5]
+    assert len(header["intervals"]) == header["layers"][3]["keys"]
+    tab.locator(".grid button").nth(8).click()
+    until(tab, "document.querySelector('.more').innerText.includes('Layer 0, head 8')")
+    assert tab.locator(".more button[disabled]").count() == 0
+
+
+def test_two_side_by_side(opened: Any) -> None:
+    tab = opened()
+    choose(tab)
+    tab.click("text=Compare with another")
+    tab.fill('[aria-label="Text B"]', "w1 w2 w3 , w4 .")
+    assert tab.locator(".side select >> nth=0").input_value() == "0"
+    tab.press('[aria-label="Text B"]', "Control+Enter")
+    shown(tab, 0)
+    shown(tab, 1)
+    titles = tab.locator(".pane h1").all_inner_texts()
+    assert titles == ["minilm", "tiny"]
+    left, right = (tab.locator(".pane").nth(place).bounding_box() for place in (0, 1))
+    assert left["y"] == right["y"] and left["x"] + left["width"] <= right["x"] and fits(tab)
+    assert "heads more than half null" in tab.inner_text(".compared") and tab.locator(".compared tbody tr").count() == 2
+    # The second follows the first, as far as it can.
+    tab.locator(".pane").nth(0).locator(".grid button").nth(12 + 2).click()
+    until(tab, f"JSON.stringify(({PLACE})(1)) === JSON.stringify({{layer: 1, head: 2, row: 0}})")
+    until(tab, "[...document.querySelectorAll('.more')].every((one) => one.innerText.includes('Layer 1, head 2'))")
+    tab.uncheck("text=same head in both")
+    tab.locator(".pane").nth(0).locator(".grid button").nth(0).click()
+    tab.wait_for_timeout(200)
+    assert tab.evaluate(PLACE, 1)["layer"] == 1
+    tab.click("text=One only")
+    assert tab.locator(".pane").count() == 1 and not tab.locator(".compared").is_visible()
+
+
+def test_cancel(opened: Any, client: Client) -> None:
+    tab = opened()
+    tab.fill("textarea >> nth=0", TEXT * 3)
+    choose(tab, "verdict", "canonical", "attribution")
+    tab.fill('input[type="number"]', "64")
+    tab.click("button.main")
+    until_here(lambda: client.served.jobs.running)
+    until(tab, "/verdict|reading|attribution/.test(document.querySelector('.status').innerText)")
+    tab.click("text=Cancel")
+    until(tab, "document.querySelector('.trouble').innerText === 'Cancelled.'")
+    until_here(lambda: not client.served.jobs.running, 10)
+    assert tab.locator("button:text-is('Cancel')").is_hidden()
+    # A tab that is closed cancels, too.
+    tab.click("button.main")
+    until_here(lambda: client.served.jobs.running)
+    tab.goto("about:blank")
+    until_here(lambda: not client.served.jobs.running, 10)
+
+
+def test_trouble_is_told_and_hostile_text_is_text(opened: Any) -> None:
+    tab = opened()
+    choose(tab)
+    tab.fill("textarea >> nth=0", "word " * 300)
+    tab.click("button.main")
+    until(tab, "document.querySelector('.trouble').innerText.includes('302 tokens; at most 200')")
+    tab.fill("textarea >> nth=0", "<script>window.bad = 1</script> \u202e \U0001f600 <img src=x onerror=alert(1)>")
+    tab.click("button.main")
+    shown(tab)
+    assert tab.locator(".trouble").first.is_hidden()
+    assert tab.evaluate("window.bad") is None and tab.locator(".pane img").count() == 0
+
+
+def test_the_corpus_run(opened: Any) -> None:
+    tab = opened()
+    tab.click("text=Corpus run")
+    until(tab, "!!document.querySelector('.corpus .pane')?.shadowRoot.querySelector('h1')")
+    assert tab.inner_text(".corpus h1") == "A corpus" and tab.locator(".live").is_hidden()
+    tab.click("text=A text")
+    assert tab.locator(".live").is_visible() and tab.locator(".corpus").is_hidden()
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_on_a_phone(opened: Any, theme: str) -> None:
+    tab = opened(390, theme)
+    choose(tab)
+    tab.click("text=Compare with another")
+    tab.click("button.main")
+    shown(tab, 0)
+    shown(tab, 1)
+    upper, lower = (tab.locator(".pane").nth(place).bounding_box() for place in (0, 1))
+    assert upper["y"] + upper["height"] <= lower["y"] and fits(tab)
+    assert tab.evaluate(THEMES) == [theme] * 2
+    tab.click("header >> text=/Dark|Light/")
+    assert tab.evaluate(THEMES) == [{"light": "dark", "dark": "light"}[theme]] * 2
+
+
+def test_the_token_in_the_address_opens_the_page(chromium: Any) -> None:
+    page = empty_page("Only for those who know", verdict=["It is said."])
+    served = Served([ServedModel("one")], lambda question, tell: page)
+    with serving(served, Rules(token=TOKEN, cookie="identiscope-test")) as found:
+        address = f"http://127.0.0.1:{found.port}/"
+        context = chromium.new_context()
+        tab = context.new_page()
+        assert tab.goto(address).status == 401
+        assert tab.goto(f"{address}?token={TOKEN}").status == 200
+        # It is gone from the address, and the cookie is not for scripts.
+        assert tab.url == address and tab.evaluate("document.cookie") == ""
+        until(tab, "!!window.identiscope")
+        tab.fill("textarea >> nth=0", "words")
+        tab.click("button.main")
+        shown(tab)
+        assert tab.inner_text(".pane h1") == "Only for those who know"
+        context.close()
