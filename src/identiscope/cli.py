@@ -12,6 +12,7 @@ from identiscope.commands.report import report
 from identiscope.commands.reproduce import reproduce
 from identiscope.commands.reverse_demo import reverse_demo
 from identiscope.commands.run import run as run_corpus
+from identiscope.commands.serve import serve
 from identiscope.commands.structure import structure
 from identiscope.commands.tokens import fine_tune, tokens
 from identiscope.commands.trace import trace
@@ -30,7 +31,7 @@ def main() -> None:
 
 for command in (
     check, trace, attention, attribution, tokens, fine_tune, structure, reverse_demo, train_identifiable,
-    run_corpus, report, reproduce,
+    run_corpus, report, serve, reproduce,
 ):  # fmt: skip
     main.add_command(command)
 
