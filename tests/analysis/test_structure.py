@@ -136,6 +136,7 @@ def gathered(traces: list[identiscope.Trace], **options: object) -> SharedSubspa
 def test_each_length_has_a_space_of_its_own(tiny: list[identiscope.Trace]) -> None:
     found = gathered(tiny)
     assert found.lengths() == [12, 9] and found.used == 8
+    assert repr(found).startswith("SharedSubspaces(8 texts, keys 9, 12, ")
     summary = found.summary()
     assert summary.samples.values.tolist() == [2, 6]
     # Twelve keys and values of width 8: two texts fill the space.

@@ -23,7 +23,7 @@ Longer = Literal["skip", "first_keys"]
 ALWAYS = 0.9
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class SharedSubspaces:
     """R of every head by length and layer, over the texts added so far. Immutable: `add` and `merge` give a new one.
 
@@ -56,6 +56,14 @@ class SharedSubspaces:
             raise InputError(f"when_longer={self.when_longer!r} was given; expected 'skip' or 'first_keys'.")
         if self.length is None and self.when_longer != "skip":
             raise InputError("the first keys of longer texts can be taken only where a length is given.")
+
+    def __repr__(self) -> str:
+        lengths, layers = ({place[axis] for place in self.places} for axis in (0, 1))
+        shown = ", ".join(str(length) for length in sorted(lengths)) or "none"
+        return (
+            f"SharedSubspaces({self.used} texts, keys {shown}, {len(layers)} layers, {len(self.heads)} heads;"
+            f" left out: {self.shorter} shorter, {self.longer} longer)"
+        )
 
     def add(self, trace: "Trace") -> "SharedSubspaces":
         """With one more text."""
