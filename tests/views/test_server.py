@@ -10,7 +10,7 @@ import pytest
 
 from identiscope.errors import InputError
 from identiscope.views import server as server_module
-from identiscope.views import server_running
+from identiscope.views import server_jobs, server_running
 from identiscope.views.report_data import Page, empty_page
 from identiscope.views.server import Kept, Pages, Served
 from identiscope.views.server_jobs import Jobs
@@ -451,3 +451,20 @@ def test_an_answer_that_is_not_taken_is_not_kept_for_ever(monkeypatch: pytest.Mo
                 pass  # It was cut off, and some of what was on the way is lost.
             assert taken < BIG
         assert found.ask("GET", "/api/site").status == 200
+
+
+def test_a_lost_interrupt_is_not_complained_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Raises:
+        def __init__(self, error: type[BaseException]) -> None:
+            self.error = error
+
+        def __del__(self) -> None:
+            raise self.error
+
+    seen: list[Any] = []
+    monkeypatch.setattr("sys.unraisablehook", lambda given: seen.append(given.exc_type))
+    for _ in range(2):
+        server_jobs._swallow_where_nothing_can_be_raised()
+    for error in (server_jobs.Cancelled, ValueError):
+        Raises(error)
+    assert seen == [ValueError]

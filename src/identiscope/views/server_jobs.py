@@ -6,6 +6,7 @@ Everything here but the computation itself happens on the event loop, which it n
 import asyncio
 import ctypes
 import secrets
+import sys
 import threading
 import time
 from collections import deque
@@ -202,9 +203,27 @@ class Jobs:
 
 def _interrupt(job: Job) -> None:
     """Raise Cancelled in the job's thread, wherever its Python code is."""
+    _swallow_where_nothing_can_be_raised()
     with job.guard:
         if job.computing is not None:
             ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(job.computing), ctypes.py_object(Cancelled))
+
+
+def _swallow_where_nothing_can_be_raised() -> None:
+    """An interrupt that lands in a callback of the garbage collector is lost, and Python complains of it aloud.
+
+    It is sent again until the job has stopped, so there is nothing to complain of.
+    """
+    before = sys.unraisablehook
+    if getattr(before, "swallows_cancelled", False):
+        return
+
+    def hook(given: "sys.UnraisableHookArgs") -> None:
+        if not issubclass(given.exc_type, Cancelled):
+            before(given)
+
+    hook.swallows_cancelled = True  # type: ignore[attr-defined]
+    sys.unraisablehook = hook
 
 
 def _print_trouble() -> None:
