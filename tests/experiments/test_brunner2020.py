@@ -28,6 +28,7 @@ def made(minilm: identiscope.Model, tmp_path_factory: pytest.TempPathFactory) ->
             Text((f"The {word} slept in the house.",), str(place % 2)) for place, word in enumerate(("dog", "cat") * 5)
         ],
         pos=[tagged, tagged],
+        names={"MRPC": "our pairs"},
     )
     return list(reproduce_brunner2020(minilm, data, tmp_path_factory.mktemp("work"), budget=BUDGET))
 
@@ -40,6 +41,12 @@ def test_every_figure_that_the_data_allow_is_made(made: list[Figure | Missing]) 
     ]  # fmt: skip
     assert [one.number for one in made if isinstance(one, Missing)] == ["9", "10", "39", "42, 43"]
     assert all(claim.here and claim.published for one in made if isinstance(one, Figure) for claim in one.claims)
+
+
+def test_data_that_are_not_the_paper_s_are_not_called_so(made: list[Figure | Missing]) -> None:
+    figures = [one for one in made if isinstance(one, Figure)]
+    assert not any("MRPC" in figure.title or "MRPC" in figure.data for figure in figures)
+    assert sum("our pairs" in figure.data for figure in figures) > 5
 
 
 def test_numbers_of_another_model_are_not_called_reproduced(

@@ -7,6 +7,8 @@ from typing import Any, TypeVar
 import click
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+#: What the paper calls the data of an option.
+PAPERS = {"mrpc": "MRPC", "cola": "CoLA", "mnli": "MNLI"}
 
 
 @click.group()
@@ -36,6 +38,7 @@ def brunner2020(model: str, out: Path, quick: bool, revision: str | None, **sour
     data the built-in pairs and passages are used. Ctrl-C keeps what is done.
     """
     from identiscope.capture import load
+    from identiscope.corpus.readers import BUILTIN
     from identiscope.experiments.brunner2020 import reproduce_brunner2020
     from identiscope.experiments.brunner2020_setup import FULL, QUICK, Data
     from identiscope.views.token_progress import share_bar
@@ -44,12 +47,14 @@ def brunner2020(model: str, out: Path, quick: bool, revision: str | None, **sour
     texts = {
         name: _read(source, "label" if name in ("mrpc", "cola") else None) for name, source in chosen.items() if source
     }
+    built_in = {name: f"built-in {source}" for name, source in chosen.items() if source in BUILTIN}
+    names = {paper: built_in[name] for name, paper in PAPERS.items() if name in built_in}
     loaded = load(model, revision=revision)
     about = [("model", loaded.name), ("budget", "quick" if quick else "full")]
     about += [(name, f"{source}, {len(texts[name])} texts") for name, source in chosen.items() if source]
     with share_bar("reproducing") as moved:
         made = reproduce_brunner2020(
-            loaded, Data(**texts), out / "work", budget=QUICK if quick else FULL, progress=moved
+            loaded, Data(**texts, names=names), out / "work", budget=QUICK if quick else FULL, progress=moved
         )
         _write(made, out, "Brunner et al. (2020), On Identifiability in Transformers", about)
 

@@ -49,27 +49,34 @@ def _parts(
             data.wiki, "1a, 1b, 1c, 5, 6", "--wiki", lambda texts: attention_figures(model, texts[: budget.wiki])
         ),
     )
+    shown = {name: data.names.get(name, name) for name in ("MRPC", "CoLA", "MNLI")}
     for name, texts, numbers in (("MRPC", data.mrpc, None), ("CoLA", data.cola, "38"), ("MNLI", data.mnli, "39")):
         yield (
-            f"token identifiability, {name}",
+            f"token identifiability, {shown[name]}",
             _or_missing(
                 texts,
                 numbers or "2a, 2b, 7–11, 14–17",
                 f"--{name.lower()}",
                 lambda texts, name=name, numbers=numbers: token_figures(  # type: ignore[misc]
-                    model, texts[: budget.pairs], name, workspace / f"states-{name.lower()}", budget, alone=numbers
+                    model,
+                    texts[: budget.pairs],
+                    name,
+                    workspace / f"states-{name.lower()}",
+                    budget,
+                    alone=numbers,
+                    shown=shown[name],
                 ),
             ),
         )
     for name, texts, number in (("MRPC", data.mrpc, "12"), ("CoLA", data.cola, "13")):
         yield (
-            f"fine-tuning on {name}",
+            f"fine-tuning on {shown[name]}",
             _or_missing(
                 texts,
                 number,
                 f"--{name.lower()}",
                 lambda texts, name=name, number=number: checkpoint_figure(  # type: ignore[misc]
-                    model, texts[: budget.pairs], name, number, workspace, budget
+                    model, texts[: budget.pairs], name, number, workspace, budget, shown=shown[name]
                 ),
             ),
         )
@@ -79,13 +86,13 @@ def _parts(
         ("MNLI", data.mnli, "42, 43"),
     ):
         yield (
-            f"Hidden Token Attribution, {name}",
+            f"Hidden Token Attribution, {shown[name]}",
             _or_missing(
                 texts,
                 numbers or "3a, 3b, 4a, 4b, 18, 19–25",
                 f"--{name.lower()}",
                 lambda texts, name=name, numbers=numbers: attribution_figures(  # type: ignore[misc]
-                    model, texts[: budget.attributed], name, budget.probes, others=numbers
+                    model, texts[: budget.attributed], name, budget.probes, others=numbers, shown=shown[name]
                 ),
             ),
         )

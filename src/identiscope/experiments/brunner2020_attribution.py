@@ -28,22 +28,22 @@ LOSE = ("DT", "IN", "PRP", "PRP$", "TO", "WDT", "WP", "WRB")
 
 
 def attribution_figures(
-    model: Model, texts: list[Text], name: str, probes: int, *, others: str | None
+    model: Model, texts: list[Text], name: str, probes: int, *, others: str | None, shown: str
 ) -> Iterator[Figure | Missing]:
     """3, 4, 18 and 19–25, or for another corpus the two figures `others`."""
     given = [text.given for text in texts]
     found = attribution_of_texts(model, given, mode="estimate", probes=probes, truncate=True)
-    data = f"{name}, {len(texts)} texts, {probes} probes"
+    data = f"{shown}, {len(texts)} texts, {probes} probes"
     own = self_contributions(found)
     near, by_offset = contributions_by_distance(found), contributions_by_offset(found, own=False)
     numbers = others.split(", ") if others else ["3a, 3b", "4a, 4b"]
     yield Figure(
-        numbers[0], f"Contribution of a token to itself, {name}", data,
+        numbers[0], f"Contribution of a token to itself, {shown}", data,
         (Panel("self", own), Panel("not-largest", own, "attribution_plots.plot_not_largest")),
         tuple(_self_claims(own, name == "MRPC")),
     )  # fmt: skip
     yield Figure(
-        numbers[1], f"Contribution of neighbours, {name}", data,
+        numbers[1], f"Contribution of neighbours, {shown}", data,
         (Panel("distance", near), Panel("offset", by_offset)), tuple(_near_claims(near, by_offset)),
     )  # fmt: skip
     if others is not None:

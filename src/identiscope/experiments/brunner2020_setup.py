@@ -1,6 +1,6 @@
 """What a reproduction of Brunner et al. (2020) is given: data, a budget, and whether numbers can be compared."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from identiscope.capture import Model
 from identiscope.corpus.readers import Text
@@ -30,13 +30,17 @@ QUICK = Budget(
 
 @dataclass(frozen=True)
 class Data:
-    """The texts: sentence pairs with labels (MRPC), passages (Wikipedia), and what else is at hand."""
+    """The texts: sentence pairs with labels (MRPC), passages (Wikipedia), and what else is at hand.
+
+    names: what to call them, where they are not what the paper used: {"MRPC": "my pairs"}.
+    """
 
     mrpc: list[Text] | None = None
     wiki: list[Text] | None = None
     cola: list[Text] | None = None
     mnli: list[Text] | None = None
     pos: list[Text] | None = None
+    names: dict[str, str] = field(default_factory=dict)
 
 
 def is_bert_base(model: Model) -> bool:

@@ -26,16 +26,16 @@ GUESS = {"MRPC": 0.017, "CoLA": 0.09, "MNLI": 0.026}
 
 
 def token_figures(
-    model: Model, texts: list[Text], name: str, directory: Path, budget: Budget, *, alone: str | None
+    model: Model, texts: list[Text], name: str, directory: Path, budget: Budget, *, alone: str | None, shown: str
 ) -> Iterator[Figure | Missing]:
     """2a with all that follows from it, or for another corpus the one figure that is `alone` of it."""
     cache = capture_hidden_states(model, texts, directory, truncate=True)
     setup = Setup(folds=budget.folds, mlp_folds=budget.mlp_folds)
     probes = (*NAIVE, *LINEAR, *(MLP if budget.mlp else ()))
     rates, fitted = same_layer(cache, setup=setup, probes=probes)
-    data = f"{name}, {len(texts)} texts, {budget.folds} folds"
+    data = f"{shown}, {len(texts)} texts, {budget.folds} folds"
     title = "Identifiability of tokens by layer"
-    yield Figure(alone or "2a", f"{title}, {name}", data, (Panel("rates", rates),),
+    yield Figure(alone or "2a", f"{title}, {shown}", data, (Panel("rates", rates),),
                  tuple(_rate_claims(rates, name, is_bert_base(model))))  # fmt: skip
     if alone is not None:
         return
@@ -54,11 +54,11 @@ def token_figures(
 
 
 def checkpoint_figure(
-    model: Model, texts: list[Text], name: str, number: str, workspace: Path, budget: Budget
+    model: Model, texts: list[Text], name: str, number: str, workspace: Path, budget: Budget, *, shown: str
 ) -> Iterator[Figure | Missing]:
     """12 and 13: layer to previous layer before and after fine-tuning on the labels."""
     if any(text.label is None for text in texts) or len({text.label for text in texts}) < 2:
-        yield Missing(number, f"{name} with labels")
+        yield Missing(number, f"{shown} with labels")
         return
     tuned = workspace / f"tuned-{name.lower()}"
     if not (tuned / "config.json").is_file():
@@ -78,8 +78,9 @@ def checkpoint_figure(
         " · ".join(f"{probe} {100 * value:+.1f} points" for probe, value in change.items()),
         change["naive l2"] < change["naive cosine"] and change["naive l2"] < 0,
     )  # fmt: skip
-    yield Figure(number, f"Layer to previous layer, before and after fine-tuning on {name}",
-                 f"{name}, {len(texts)} texts, {budget.epochs} epochs", (Panel("rates", found),), (claim,))  # fmt: skip
+    title = f"Layer to previous layer, before and after fine-tuning on {shown}"
+    data = f"{shown}, {len(texts)} texts, {budget.epochs} epochs"
+    yield Figure(number, title, data, (Panel("rates", found),), (claim,))
 
 
 def _rate_claims(rates: xr.Dataset, name: str, comparable: bool) -> Iterator[Claim]:
