@@ -21,7 +21,7 @@ class Budget:
     epochs: int = 3
 
 
-#: Minutes, and about an hour for a small model.
+#: Hours for a small model, most of them for the MLPs; and minutes.
 FULL = Budget()
 QUICK = Budget(
     wiki=40, pairs=100, attributed=8, probes=8, folds=2, mlp=False, offsets=(-2, -1, 1, 2), epochs=1,

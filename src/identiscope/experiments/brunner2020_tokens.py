@@ -14,6 +14,7 @@ from identiscope.experiments.fine_tune import fine_tune
 from identiscope.experiments.token_identifiability import (
     across_layers,
     compare_checkpoints,
+    data_fractions,
     neighbours,
     previous_layer,
     same_layer,
@@ -51,6 +52,7 @@ def token_figures(
             yield Missing(number, "a full run (MLP probes)")
     yield from _hidden_to_hidden(cache, setup, data)
     yield from _neighbours(cache, setup, budget, rates, data)
+    yield from _fractions(cache, setup, budget, data, is_bert_base(model))
 
 
 def checkpoint_figure(
@@ -130,8 +132,11 @@ def _hidden_to_hidden(cache: HiddenStates, setup: Setup, data: str) -> Iterator[
     yield Figure("11", "From a layer to the one before", data, (Panel("rates", found),), (claim,))
 
 
-def _neighbours(cache: HiddenStates, setup: Setup, budget: Budget, rates: xr.Dataset, data: str) -> Iterator[Figure]:
-    found = neighbours(cache, setup=setup, probes=LINEAR, offsets=budget.offsets)
+def _neighbours(
+    cache: HiddenStates, setup: Setup, budget: Budget, rates: xr.Dataset, data: str
+) -> Iterator[Figure | Missing]:
+    probes = (*LINEAR, *(MLP if budget.mlp else ()))
+    found = neighbours(cache, setup=setup, probes=probes, offsets=budget.offsets)
     one = found.rate.sel(probe="linear cosine")
     nearest, farthest = (
         float(one.sel(offset=[-step, step]).mean()) for step in (1, max(abs(step) for step in budget.offsets))
@@ -143,5 +148,26 @@ def _neighbours(cache: HiddenStates, setup: Setup, budget: Budget, rates: xr.Dat
         Claim("and less, the farther away", "yes", f"{percent([nearest])}, then {percent([farthest])}",
               farthest < nearest),
     )  # fmt: skip
-    panels = tuple(Panel(metric, found, None, {"probe": f"linear {metric}"}) for metric in ("cosine", "l2"))
-    yield Figure("14–17", "Neighbouring tokens recovered by linear probes", data, panels, claims)
+    names = [" ".join(probe) for probe in probes]
+    panels = tuple(Panel(name.replace(" ", "-"), found, None, {"probe": name}) for name in names)
+    yield Figure("14–17" if budget.mlp else "14, 15", "Neighbouring tokens recovered", data, panels, claims)
+    if not budget.mlp:
+        yield Missing("16, 17", "a full run (MLP probes)")
+
+
+def _fractions(
+    cache: HiddenStates, setup: Setup, budget: Budget, data: str, comparable: bool
+) -> Iterator[Figure | Missing]:
+    """Appendix B.2: whether more data would help the MLP."""
+    if not budget.mlp:
+        yield Missing("B.2", "a full run (MLP probes)")
+        return
+    layer = max(1, cache.layers - 1)
+    found = data_fractions(cache, layer, setup=setup)
+    rates = found.rate.isel(probe=0, layer=0).values
+    claims = (
+        number_claim("MLP L2 with all of the training data, last layer but one", 0.82, rates[-1], comparable),
+        Claim("more data help less and less: 50, 80, 90, 100 % of them", "74 · 80 · 81 · 82 %", percent(rates),
+              bool(rates[-1] >= rates[0] and rates[-1] - rates[1] < rates[1] - rates[0])),
+    )  # fmt: skip
+    yield Figure("B.2", "Parts of the training data", data, (Panel("rates", found),), claims)
