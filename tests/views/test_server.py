@@ -324,7 +324,11 @@ def test_hanging_up_cancels(client: Client) -> None:
     with client.computing({"model": 0, "text": "stuck"}) as events:
         next(events)
         until(lambda: client.served.jobs.running)
+        job = client.served.jobs.running[0]
+        assert job.state == "running"
+    # Left alone it would go on for half a minute.
     until(lambda: not client.served.jobs.running, 5)
+    assert (job.state, job.trouble) == ("cancelled", "nobody waits for it any more")
 
 
 def test_a_waiting_computation_is_cancelled_at_once() -> None:
