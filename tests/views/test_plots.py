@@ -1,5 +1,6 @@
 """Every plot is drawn from a real result, onto the axes given."""
 
+from itertools import pairwise
 from typing import Any
 
 import matplotlib
@@ -13,6 +14,7 @@ import xarray as xr
 from matplotlib.figure import Figure
 
 import identiscope
+from identiscope.capture.samples import PASSAGE
 from identiscope.views.attention_plots import plot_separator_attention
 from identiscope.views.plotting import PLOTS
 
@@ -78,3 +80,15 @@ def test_no_plot_for_an_unknown_method() -> None:
     with pytest.raises(identiscope.InputError, match="no plot for 'None'"):
         identiscope.plot(xr.Dataset())
     assert all(target.count(".") == 1 for target in PLOTS.values())
+
+
+def test_names_of_tokens_do_not_overlap(minilm: identiscope.Model) -> None:
+    for text, named in (("The cat sat.", 6), (PASSAGE, 35)):
+        maps = identiscope.attention_maps(identiscope.trace(minilm, text), 0, 0)
+        ax = identiscope.plot(maps)
+        ax.figure.canvas.draw()
+        for labels, end in ((ax.get_xticklabels(), "x"), (ax.get_yticklabels(), "y")):
+            assert len(labels) == named
+            boxes = sorted(getattr(label.get_window_extent(), f"interval{end}").tolist() for label in labels)
+            assert all(left[1] <= right[0] + 1 for left, right in pairwise(boxes))
+        plt.close(ax.figure)

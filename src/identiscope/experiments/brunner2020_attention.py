@@ -48,7 +48,7 @@ def _correlation_claims(result: xr.Dataset, channels: int) -> Iterator[Claim]:
     if len(long) > 2:
         fall = float(np.corrcoef(lengths[lengths > channels], long)[0, 1])
         yield Claim(
-            "beyond that they differ more, the longer the text", "falls with length",
+            f"beyond {channels} tokens they differ more, the longer the text", "falls with length",
             f"mean {np.nanmean(long):.2f}; correlation with length {fall:+.2f}", fall < 0,
         )  # fmt: skip
 

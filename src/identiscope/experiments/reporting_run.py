@@ -8,7 +8,8 @@ from identiscope.views.report import write_report
 from identiscope.views.report_data import Page, empty_page, with_means, with_table
 
 _TITLES = {
-    "attention": "Attention by head, over the corpus",
+    "attention": "Attention by head (raw and effective: eq. 8 and 9), over the corpus",
+    "structure": "Patterns of heads, over the corpus",
     "attribution": "Hidden Token Attribution by layer (eq. 11), over the corpus",
     "tokens": "Token identifiability by layer (§4), over the corpus",
 }

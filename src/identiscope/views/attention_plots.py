@@ -10,6 +10,8 @@ from matplotlib.colors import FuncNorm
 # Wong's palette: told apart by colour-blind readers.
 COLOURS = {"[CLS]": "#D55E00", "[SEP]": "#0072B2", ". or ,": "#009E73", "other": "#999999"}
 SIGNED, POSITIVE = "RdBu_r", "viridis"
+#: So many names of tokens fit along an axis.
+READABLE = 36
 
 
 def plot_correlation_by_length(result: xr.Dataset, ax: Axes) -> Axes:
@@ -117,16 +119,11 @@ def _signed_square(values: Any) -> Any:
 
 
 def _token_ticks(ax: Axes, result: xr.Dataset) -> None:
-    # Up to some 120 names can be read at this size; beyond that the positions must do.
+    # Of more tokens than can be read, every second, third, … is named.
     keys, queries = ([_plain(token) for token in result[f"{axis}_token"].values] for axis in ("key", "query"))
-    if len(keys) <= 120:
-        ax.set_xticks(range(len(keys)), keys, fontsize=_small(keys), rotation=90)
-    if len(queries) <= 120:
-        ax.set_yticks(range(len(queries)), queries, fontsize=_small(queries))
-
-
-def _small(tokens: list[str]) -> float:
-    return max(3.5, 8 - len(tokens) / 25)
+    for names, place, turn in ((keys, ax.set_xticks, 90), (queries, ax.set_yticks, 0)):
+        shown = range(0, len(names), -(-len(names) // READABLE))
+        place(shown, [names[at] for at in shown], fontsize=8 - len(shown) / 20, rotation=turn)
 
 
 def _name(result: xr.Dataset, axis: str, place: int) -> str:

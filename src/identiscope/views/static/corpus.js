@@ -6,9 +6,7 @@ import { framed } from "./saving.js";
 import { makeSection } from "./section.js";
 import { number } from "./text.js";
 
-const CORPUS_NOTE =
-  "Means over all texts of the corpus, by layer (rows) and head (columns). Null share and correlation are those of raw and" +
-  " effective attention (eq. 8 and 9, Fig. 1a).";
+const CORPUS_NOTE = "Means over all texts of the corpus, by layer (rows) and head (columns); beside the list, what a column means.";
 
 /** @param {import("./data.js").Grid} given @param {number} at @param {() => import("./colour.js").Theme} theme */
 export function makeGrid(given, at, theme) {
