@@ -1,5 +1,9 @@
 """The row solvers on their own: regimes of prefixes, ill-conditioned rows, the dual solvers and programs."""
 
+import os
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import torch
@@ -8,7 +12,6 @@ import reference
 from identiscope.linalg.allowed import describe_allowed
 from identiscope.linalg.coordinates import coordinates
 from identiscope.linalg.distances import jensen_shannon, largest_step, total_variation
-from identiscope.linalg.interior_point import interior_point_dual
 from identiscope.linalg.linear_program import _polish, best_row
 from identiscope.linalg.maximum_entropy import maximum_entropy_rows
 from identiscope.linalg.minimum_norm import minimum_norm_rows
@@ -16,7 +19,6 @@ from identiscope.linalg.polytope import certify
 from identiscope.linalg.prefix_rows import tall_prefixes, wide_prefixes
 from identiscope.linalg.projection_factor import projection_factor
 from identiscope.linalg.row_projection import project_rows
-from identiscope.linalg.weighted_gram import weighted_gram
 
 
 def orthonormal(generator, keys, columns):
@@ -54,20 +56,6 @@ def test_regimes_of_prefixes():
     assert tall_prefixes(points, slice(0, 1)) == [7]
     flat = coordinates(value * torch.tensor([1.0, 1, 1, 1, 1, 0]), projection_factor(torch.eye(6, 90)[None]))
     assert tall_prefixes(flat, slice(0, 1)) == [61]
-
-
-def test_interior_point_finds_the_piece_of_peaked_rows():
-    generator = np.random.default_rng(1)
-    basis = orthonormal(generator, 60, 9)
-    rows = torch.from_numpy(reference.softmax_rows(generator, 40, np.ones((1, 60), dtype=bool), 6.0)[:, 0])
-    target = rows @ basis
-    target = target / target.norm(dim=1, keepdim=True)
-    dual = interior_point_dual(weighted_gram(basis), target)
-    answer = (dual @ basis.mT).clamp(min=0)
-    assert float((answer @ basis - target).norm(dim=1).median()) < 1e-7
-    exact = minimum_norm_rows(basis, target)
-    assert float(exact.residual.max()) < 1e-12
-    assert float(((exact.dual @ basis.mT).clamp(min=0) - answer).abs().max()) < 1e-3
 
 
 def test_minimum_norm_says_so_when_there_is_no_such_row():
@@ -135,7 +123,7 @@ def test_certificate_sees_every_kind_of_breach():
 
 
 def test_minimum_norm_of_very_peaked_rows():
-    """Rows whose Newton path crosses hundreds of pieces; they are solved from an interior point."""
+    """Rows whose Newton path crosses hundreds of pieces."""
     generator = np.random.default_rng(7)
     basis = orthonormal(generator, 128, 33)
     logits = 12 * generator.standard_normal((60, 128))
@@ -145,6 +133,51 @@ def test_minimum_norm_of_very_peaked_rows():
     assert float(found.residual.max()) < 1e-10
     answer = (found.dual @ basis.mT).clamp(min=0)
     assert bool((answer.norm(dim=1) <= rows.norm(dim=1) + 1e-9).all())
+
+
+@pytest.mark.parametrize("kind", ["all", "causal", "sliding"])
+def test_minimum_norm_of_one_hot_rows(kind):
+    """Fewer positive weights than directions: the piece of the dual is singular, and many duals give the row."""
+    generator = np.random.default_rng(9)
+    basis = orthonormal(generator, 128, 33)
+    inside = torch.from_numpy(reference.allowed_matrix(kind, 128, 128, window=40))
+    found = minimum_norm_rows(basis, basis, inside)
+    assert float(found.residual.max()) < 1e-12
+    answer = (found.dual @ basis.mT).clamp(min=0) * inside
+    # With no more allowed keys than directions there is one row only.
+    alone = inside.sum(1) <= 33
+    assert bool(alone.any()) == (kind != "all")
+    assert float((answer - torch.eye(128))[alone].abs().sum()) < 1e-9
+
+
+def test_minimum_norm_of_rows_that_are_not_numbers():
+    """They come back with a residual that is no number, and leave the others alone."""
+    generator = np.random.default_rng(10)
+    basis = orthonormal(generator, 20, 4)
+    rows = torch.from_numpy(reference.softmax_rows(generator, 1, np.ones((3, 20), dtype=bool))[0])
+    target = rows @ basis
+    expected = minimum_norm_rows(basis, target)
+    target[1] = torch.nan
+    found = minimum_norm_rows(basis, target)
+    assert found.residual.isnan().tolist() == [False, True, False]
+    assert bool((found.dual == expected.dual)[[0, 2]].all())
+
+
+def test_minimum_norm_where_compiled_code_cannot_be_kept(tmp_path):
+    """A read-only installation without a home folder: compiled anew, with the same answer."""
+    place = tmp_path / "file"
+    place.touch()
+    code = """
+import torch
+from identiscope.linalg.minimum_norm import minimum_norm_rows
+print(minimum_norm_rows(torch.full((4, 1), 0.5).double(), torch.tensor([[0.5]]).double()).dual.item())
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], env={**os.environ, "NUMBA_CACHE_DIR": str(place / "below")},
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert float(done.stdout) == 0.5
+    assert done.stderr == ""
 
 
 def test_distances():

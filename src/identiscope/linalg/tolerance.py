@@ -26,10 +26,7 @@ CLEAR_GAP = 3.0
 #: A Newton iteration on rows of order one is finished at this residual, relative to the target.
 NEWTON_FINISHED = 1e-13
 
-#: A first Newton iteration in float32 stops here: its rounding allows little less.
-NEWTON_ROUGH = 1e-5
-
-#: A row that a Newton iteration left with more than this residual is handed to the slower solver.
+#: A row that a Newton iteration left with more than this residual is not solved.
 NEWTON_ACCEPTED = 1e-10
 
 #: Weights of a linear program's vertex below this share of the row sum are zero: HiGHS is feasible to 1e-9.
