@@ -35,6 +35,9 @@ def make_result(
     arrays: name → (axis names, values); values may be torch tensors. coordinates: labels by axis name, or
     name → (axis name, labels) for labels that are not the axis itself, such as tokens, which repeat.
     provenance: JSON values; they become attributes of the dataset.
+
+    Half a surrogate pair, which some vocabularies have as a token and which no table or file can hold, becomes its
+    escape, six plain characters: `\\ud800`.
     """
     data = {name: (tuple(axes), _numpy(values)) for name, (axes, values) in arrays.items()}
     labels = {name: _coordinate(name, values) for name, values in (coordinates or {}).items()}
@@ -104,14 +107,21 @@ def _plain(value: Any) -> Any:
         return _plain(value.tolist())
     if isinstance(value, (list, tuple, set, frozenset, range)):
         return [_plain(part) for part in value]
-    return value if isinstance(value, (str, int, float, bool)) or value is None else str(value)
+    return value if isinstance(value, (int, float, bool)) or value is None else _writable(str(value))
+
+
+def _writable(value: Any) -> Any:
+    """Text as UTF-8 can write it; anything else as it is."""
+    return value.encode("utf-8", "backslashreplace").decode("utf-8") if isinstance(value, str) else value
 
 
 def _numpy(values: Any) -> np.ndarray:
-    """A torch tensor without asking torch, which this module does not import."""
+    """A torch tensor without asking torch, which this module does not import; text as it can be written."""
     if hasattr(values, "detach"):
         values = values.detach().cpu().numpy()
-    return np.asarray(values)
+    array = np.asarray(values)
+    kind = array.dtype.kind
+    return np.vectorize(_writable, otypes=[object])(array).astype(kind) if kind in "UO" else array
 
 
 def _coordinate(name: str, values: Any) -> tuple[str, np.ndarray]:
