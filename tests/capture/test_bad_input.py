@@ -11,6 +11,7 @@ import transformers
 import families
 import identiscope
 from identiscope.capture import builtin
+from identiscope.capture.inputs import encode
 
 
 def saved(folder: Path, family: str = "BERT") -> Path:
@@ -159,6 +160,22 @@ def test_roberta_counts_positions_from_its_padding() -> None:
     with pytest.raises(identiscope.InputError, match=r"63 tokens.*at most 62"):
         identiscope.trace(model, [5] * 63)
     assert identiscope.trace(model, [5] * 62).sites
+
+
+def test_many_texts_take_one_walk_over_the_modules(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = identiscope.load(families.FAMILIES["BERT"].model())
+    before, walks = set(vars(model.module)), []
+    walk = torch.nn.Module.named_modules
+
+    def counted(module: torch.nn.Module, *given: Any, **options: Any) -> Any:
+        yield from walk(module, *given, **options)
+        walks.extend([module] * (module is model.module))  # only a walk that went all the way
+
+    monkeypatch.setattr(torch.nn.Module, "named_modules", counted)
+    for length in range(1, 20):
+        encode(model, [[5] * length], targets=[None])
+    assert len(walks) == 1
+    assert set(vars(model.module)) == before  # what is kept is kept with us
 
 
 @pytest.mark.parametrize(("choice", "message"), [({"layers": [2]}, "layers 0 to 1"), ({"heads": [4]}, "heads 0 to 3")])

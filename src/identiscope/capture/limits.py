@@ -45,8 +45,7 @@ def position_limit(model: Model, decoder: bool = False) -> int | None:
     limit = next((getattr(config, name, None) for name in (*names, "n_positions") if getattr(config, name, None)), None)
     if not isinstance(limit, int) or limit <= 0:
         return None
-    offset = _position_offset(model)
-    return limit if offset is None else limit - offset
+    return limit - (model.position_offset or 0)
 
 
 def padding_id(model: Model) -> int:
@@ -61,13 +60,4 @@ def padding_id(model: Model) -> int:
 
 def positions_follow_ids(model: Model) -> bool:
     """Whether the model counts positions itself, from the first id that is not padding (RoBERTa and its kin)."""
-    return _position_offset(model) is not None
-
-
-def _position_offset(model: Model) -> int | None:
-    # RoBERTa and its kin count positions from padding_idx + 1, so that many of the table are never used.
-    for name, module in model.module.named_modules():
-        index = getattr(module, "padding_idx", None)
-        if name.endswith("embeddings.position_embeddings") and isinstance(index, int):
-            return index + 1
-    return None
+    return model.position_offset is not None

@@ -4,6 +4,7 @@ import pickle
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,18 @@ class Model:
     def is_transformers(self) -> bool:
         """Whether this is one of transformers' models, rather than a plain PyTorch module."""
         return isinstance(self.module, transformers.PreTrainedModel)
+
+    @cached_property
+    def position_offset(self) -> int | None:
+        """How many entries at the start of the table of positions are never used; None in all but RoBERTa and its kin.
+
+        These count positions from padding_idx + 1. Kept, since every text asks, and a walk over all modules answers.
+        """
+        for name, module in self.module.named_modules():
+            index = getattr(module, "padding_idx", None)
+            if name.endswith("embeddings.position_embeddings") and isinstance(index, int):
+                return index + 1
+        return None
 
     def __repr__(self) -> str:
         parameters = sum(parameter.numel() for parameter in self.module.parameters())
