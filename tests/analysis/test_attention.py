@@ -186,7 +186,11 @@ def test_verdict_in_words(minilm: identiscope.Model) -> None:
     from identiscope.analysis.verdict import verdict
 
     trace = identiscope.trace(minilm, PASSAGE, layers=[0, 3])
-    said = verdict(trace, identiscope.attention_identifiability(trace), candidates=6)
+    told: list[tuple[int, int]] = []
+    result = identiscope.attention_identifiability(trace)
+    said = verdict(trace, result, candidates=6, progress=lambda done, total: told.append((done, total)))
+    # Six weights, and six rows.
+    assert told == [(step, 12) for step in range(1, 13)]
     assert said.sentences[0] == "Of 24 heads, 24 are not identifiable: 138 keys, and values of width 32."
     assert f"Median null share {said.median_null_share:.2f}" in said.sentences[1]
     assert len(said.strongest) == 6

@@ -37,6 +37,7 @@ def attention_identifiability(
     stream: str | None = None,
     value_bias: bool = True,
     token_types: Mapping[str, Sequence[bool]] | None = None,
+    progress: Callable[[int, int], None] | None = None,
 ) -> xr.Dataset:
     """How identifiable every head's attention is, on axes layer, head, query and type.
 
@@ -49,12 +50,17 @@ def attention_identifiability(
     keys of a type: `special` and `ordinary` tokens, or those of `token_types` (name → one flag a key).
     `layer_null_dimension` is that of all heads stacked, for the last row: attention may also move between heads; it
     is left out where not all heads were captured. `singular_values`, `cutoff` and `gap` are those of T over all keys.
-    value_bias=False takes the bias out of the values first, as in the paper's T = E·W_V·H.
+    value_bias=False takes the bias out of the values first, as in the paper's T = E·W_V·H. `progress(done, total)` is
+    called after each layer.
     """
     sites = chosen_sites(trace, layers, kind, stream)
     types = _types(trace, sites[0], token_types)
     flags = torch.tensor(np.array(list(types.values())), dtype=torch.bool)
-    rows = [_of_site(site, value_bias, flags) for site in sites]
+    rows = []
+    for site in sites:
+        rows.append(_of_site(site, value_bias, flags))
+        if progress is not None:
+            progress(len(rows), len(sites))
     axes = {
         **dict.fromkeys(("null_share", "correlation", "free_rows"), ("layer", "head")),
         **dict.fromkeys(("row_null_share", "row_correlation"), ("layer", "head", "query")),

@@ -55,6 +55,7 @@ def attention(
     from identiscope.capture import load, trace
     from identiscope.capture.samples import PASSAGE
     from identiscope.results import check_writable, save_result
+    from identiscope.views.progress import progress_bar
 
     if (head is not None and layer is None) or (row is not None and head is None):
         raise click.UsageError("--head needs --layer, and --row needs --head.")
@@ -68,8 +69,10 @@ def attention(
         raise InputError(f"{model} reads no text; use identiscope.attention_identifiability from Python.")
     found = trace(loaded, given, target=target, truncate=truncate)
     kind = kind or found.kinds[0]
-    result = attention_identifiability(found, kind=kind, value_bias=not without_value_bias)
-    said = verdict(found, result)
+    with progress_bar("layers") as moved:
+        result = attention_identifiability(found, kind=kind, value_bias=not without_value_bias, progress=moved)
+    with progress_bar("verdict") as moved:
+        said = verdict(found, result, progress=moved)
     report: dict[str, Any] = {"model": model, "tokens": len(found.main), "cut": found.main.cut, "kind": kind}
     report["verdict"] = said.sentences
     detail: Any = None

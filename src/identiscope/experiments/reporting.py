@@ -1,6 +1,7 @@
 """From a model and a text to a page: the analysis, its verdict in words, and the maps, for a report or a notebook."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -81,9 +82,9 @@ def report_page(
     where: dict[str, Any] = {"kind": kind, "stream": stream}
     said: Verdict | None = None
     if with_verdict:
-        _tell(progress, "verdict", 0, 1)
-        said = verdict(found, attention_identifiability(found, layers=layers, **where))
-        _tell(progress, "verdict", 1, 1)
+        _tell(progress, "layers", 0, len(sites))
+        result = attention_identifiability(found, layers=layers, progress=partial(_tell, progress, "layers"), **where)
+        said = verdict(found, result, progress=partial(_tell, progress, "verdict"))
     loosest = _loosest(said)
     short = sites[0].keys <= SHORT
     cells = _known(said)
