@@ -29,6 +29,8 @@ def means(heads: bool, low: float = 0.0) -> xr.Dataset:
         {
             "mean": (axes, values),
             "deviation": (axes, values / 10),
+            "least": (axes, values - 0.04),
+            "most": (axes, np.minimum(values + 0.5, 1.0)),
             "histogram": ((*axes, "bin"), histogram),
             "edge": (("column", "edges"), np.linspace(0, 1, 5)[None]),
         },
@@ -57,6 +59,16 @@ def test_layers_are_a_line_with_its_spread() -> None:
     _, ax = axes()
     plot_run_means(means(False), ax, column="share")
     np.testing.assert_allclose(ax.get_lines()[0].get_ydata(), [0, 1])
+    plt.close("all")
+
+
+def test_a_band_goes_no_further_than_any_text() -> None:
+    _, ax = axes()
+    plot_run_means(means(False, 0.5), ax, column="share")
+    (band,) = ax.collections
+    first, last = ([y for x, y in band.get_paths()[0].vertices if x == layer] for layer in (0, 1))
+    assert (min(first), max(first)) == pytest.approx((0.46, 0.55))  # the deviation alone: 0.45 to 0.55
+    assert (min(last), max(last)) == pytest.approx((0.96, 1.0))  # 0.9 to 1.1
     plt.close("all")
 
 

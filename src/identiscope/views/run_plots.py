@@ -52,9 +52,11 @@ def _heads(part: xr.Dataset, ax: Axes, column: str) -> Axes:
 
 def _line(part: xr.Dataset, ax: Axes, column: str) -> Axes:
     layers, mean, deviation = part["layer"].values, part["mean"].values, part["deviation"].values
+    # Near its end a share lies to one side of its mean: no text was outside these, so no band goes there.
+    low, high = np.maximum(mean - deviation, part["least"].values), np.minimum(mean + deviation, part["most"].values)
     colour = _colours(3)[1]
-    ax.fill_between(layers, mean - deviation, mean + deviation, color=colour, alpha=0.25, linewidth=0,
-                    label="± one standard deviation over texts")  # fmt: skip
+    ax.fill_between(layers, low, high, color=colour, alpha=0.25, linewidth=0,
+                    label="± one standard deviation over texts,\nno further than any text lies")  # fmt: skip
     ax.plot(layers, mean, "o-", color=colour, label="mean")
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     ax.set(xlabel="layer", ylabel=_spoken(column), title=_title(part))
