@@ -9,10 +9,11 @@ import pytest
 import torch
 
 import reference
+from identiscope.errors import MathError
 from identiscope.linalg.allowed import describe_allowed
 from identiscope.linalg.coordinates import coordinates
 from identiscope.linalg.distances import jensen_shannon, largest_step, total_variation
-from identiscope.linalg.linear_program import _polish, best_row
+from identiscope.linalg.linear_program import RowPrograms, polish
 from identiscope.linalg.maximum_entropy import maximum_entropy_rows
 from identiscope.linalg.minimum_norm import minimum_norm_rows
 from identiscope.linalg.polytope import certify
@@ -89,14 +90,31 @@ def test_best_row_is_exact_and_never_worse_than_the_row():
     basis = orthonormal(generator, 50, 8).numpy()
     for scale in (1.0, 1e-6):
         row = scale * reference.softmax_rows(generator, 1, np.ones((1, 50), dtype=bool), 3.0)[0, 0]
+        programs = RowPrograms(basis, row)
         for _ in range(10):
             cost = generator.standard_normal(50)
-            found = best_row(basis, row, cost)
+            found = programs.best(cost)
             assert found.min() >= 0
             assert np.abs((found - row) @ basis).max() < 1e-13 * scale
             assert cost @ found <= cost @ row
             assert (found > 0).sum() <= 8
-    assert best_row(np.eye(3), np.array([0.5, 0.5, 0.0]), np.ones(3)).tolist() == [0.5, 0.5, 0.0]
+            # The same cost as from a fresh start, whatever was asked before.
+            assert cost @ found == pytest.approx(cost @ RowPrograms(basis, row).best(cost), abs=1e-13 * scale)
+    assert RowPrograms(np.eye(3), np.array([0.5, 0.5, 0.0])).best(np.ones(3)).tolist() == [0.5, 0.5, 0.0]
+
+
+def test_a_program_that_cannot_be_solved_says_so():
+    programs = RowPrograms(orthonormal(np.random.default_rng(11), 6, 3).numpy(), np.full(6, 1 / 6))
+    programs._solver.setOptionValue("simplex_iteration_limit", 0)
+    with pytest.raises(MathError, match=r"6 keys and 3 constraints failed: Iteration limit.*; check that the row"):
+        programs.best(np.eye(6)[0])
+
+
+def test_constraints_that_no_row_meets_leave_the_row_alone():
+    """A row with a negative weight: its output is not one of attention."""
+    row = np.array([5.0, -4.0, 0, 0, 0, 0])
+    programs = RowPrograms(orthonormal(np.random.default_rng(12), 6, 4).numpy(), row)
+    assert programs.best(np.ones(6)).tolist() == row.tolist()
 
 
 def test_a_vertex_with_rounding_is_solved_again():
@@ -105,7 +123,7 @@ def test_a_vertex_with_rounding_is_solved_again():
     vertex = np.zeros(30)
     vertex[[2, 7, 11, 20]] = [0.4, 0.3, 0.2, 0.1]
     rounded = vertex + 1e-10 * generator.standard_normal(30)
-    found = _polish(basis, vertex @ basis, rounded)
+    found = polish(basis, vertex @ basis, rounded)
     assert np.abs(found - vertex).max() < 1e-14
     assert ((found > 0) == (vertex > 0)).all()
 

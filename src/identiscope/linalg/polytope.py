@@ -1,13 +1,14 @@
 """All attention rows with the same output as one given row."""
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from identiscope.errors import InputError
-from identiscope.linalg.linear_program import best_row
+from identiscope.linalg.linear_program import RowPrograms
 from identiscope.linalg.simplex_constraints import SimplexConstraints
 
 
@@ -45,7 +46,11 @@ class RowPolytope:
 
     def best(self, cost: np.ndarray) -> np.ndarray:
         """Row over the allowed keys of least cost."""
-        return best_row(self.basis, self.row, cost)
+        return self._programs.best(cost)
+
+    @cached_property
+    def _programs(self) -> RowPrograms:
+        return RowPrograms(self.basis, self.row)
 
     def full(self, row: np.ndarray) -> Tensor:
         """A row over the allowed keys as a row over all keys."""
