@@ -70,7 +70,10 @@ def maps(layer: dict[str, Any], chunk: bytes, place: int) -> dict[str, np.ndarra
                         cells[code & (2**20 - 1)] = row
         found[name] = cells
     if "effective" in found:
-        found["null"] = found["raw"] - found["effective"]
+        found["null"] = np.zeros((queries, keys))
+        for row, flag in enumerate(array(data, layer["null_rows"])[place]):
+            if flag:
+                found["null"][row] = found["raw"][row] - found["effective"][row]
     if layer["canonical"] and layer["heads"][place] in layer["canonical"]["heads"]:
         packed = layer["canonical"]
         at = packed["heads"].index(layer["heads"][place])

@@ -4,6 +4,7 @@ from itertools import pairwise
 from typing import Any
 
 import matplotlib
+import numpy as np
 import pytest
 
 import families
@@ -64,6 +65,16 @@ def test_without_axes_a_figure_is_made(results: dict[str, xr.Dataset]) -> None:
     drawn = identiscope.plot(results["attention_identifiability"])
     assert drawn.figure.axes[0] is drawn
     plt.close(drawn.figure)  # type: ignore[arg-type]
+
+
+def test_null_attention_that_is_rounding_is_drawn_as_zero(minilm: identiscope.Model) -> None:
+    for text, is_rounding in (("The cat sat on the mat.", True), (PASSAGE, False)):
+        result = identiscope.attention_maps(identiscope.trace(minilm, text), 2, 3, ("null",))
+        assert result["null"].values.any()
+        (image,) = identiscope.plot(result, Figure().add_subplot(), values="null").get_images()
+        colours = np.unique(image.to_rgba(image.get_array()).reshape(-1, 4), axis=0)
+        neutral = image.cmap(0.5)[:3]
+        assert (np.abs(colours[:, :3] - neutral).max() < 0.02) == is_rounding  # of 256 shades the next ones, at most
 
 
 def test_tokens_with_dollars_are_not_formulas() -> None:

@@ -1,7 +1,11 @@
 """What a page holds, read back by another program, is what the library computes, within the error the page states."""
 
 import json
+import os
 import re
+import shutil
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -75,6 +79,51 @@ def test_every_cell_is_within_the_stated_error(name: str, kind: str, stored: str
     assert stored is None or set(found) == {stored}
 
 
+@pytest.mark.parametrize("name", ["BERT", "Llama"])
+@pytest.mark.parametrize("length", [6, 24])  # eight channels: all rows are identifiable, or not all
+def test_null_attention_that_is_rounding_is_zero(name: str, length: int) -> None:
+    trace = identiscope.trace(families.ALL[name].model(), IDS[:length])
+    dimension = identiscope.attention_identifiability(trace)["null_dimension"]
+    page = report_page(trace, with_verdict=False)
+    check(trace, page, trace.kinds[0])
+    for layer in page.header["layers"]:
+        for place, head in enumerate(layer["heads"]):
+            found = reference_page.maps(layer, page.chunks[layer["chunk"]], place)
+            free = dimension.sel(layer=layer["layer"], head=head).values > 0
+            assert np.array_equal(found["null"].any(1), free)
+            # And not because the page's raw and effective are the same there.
+            assert free.all() or (found["raw"] != found["effective"])[~free].any()
+        assert length == 24 or layer["error"]["null"] < 1e-5
+
+
+def in_browser(path: Path, question: str) -> Any:
+    """What a report answers in a Chromium of its own: in a thread, as other tests may hold one in this."""
+    playwright = pytest.importorskip("playwright.sync_api", reason="no browser test: the package playwright is missing")
+    program = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
+    if program is None:
+        pytest.skip("no browser test: there is no chromium here (apt-get install chromium, or set CHROMIUM)")
+
+    def answer() -> Any:
+        with playwright.sync_playwright() as started:
+            browser = started.chromium.launch(executable_path=program, args=["--no-sandbox", "--disable-dev-shm-usage"])
+            tab = browser.new_page()
+            tab.goto(f"file://{path}")
+            found = tab.evaluate(question)
+            browser.close()
+            return found
+
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(answer).result()
+
+
+def test_null_attention_that_is_rounding_is_zero_in_a_browser(tmp_path: Path) -> None:
+    trace = identiscope.trace(families.ALL["Llama"].model(), IDS[:24])
+    path = report(trace, path=tmp_path / "page.html", with_verdict=False)
+    found = in_browser(path, "identiscope.maps(1, 2).then((maps) => Array.from(maps.null))")
+    free = identiscope.attention_identifiability(trace)["null_dimension"].sel(layer=1, head=2).values > 0
+    assert np.array_equal(np.reshape(found, (24, 24)).any(1), free) and 0 < free.sum() < 24
+
+
 def test_a_choice_of_heads_is_packed_as_it_was_captured() -> None:
     trace = identiscope.trace(families.ALL["Llama"].model(), IDS, heads=[1, 2])
     page = report_page(trace, with_verdict=False, canonical=[(1, 2)])
@@ -113,8 +162,8 @@ def test_sizes(minilm: identiscope.Model) -> None:
 
 def test_a_verdict_chooses_what_is_shown_first(minilm: identiscope.Model) -> None:
     trace = identiscope.trace(minilm, PASSAGE[:260])
-    told: list[str] = []
-    page = report_page(trace, intervals=[(2, 3, 4)], progress=lambda what, done, total: told.append(what))
+    told: list[tuple[str, int, int]] = []
+    page = report_page(trace, intervals=[(2, 3, 4)], progress=lambda *step: told.append(step))
     start = page.header["start"]
     own = [one for one in page.header["intervals"] if (one["layer"], one["head"], one["query"]) == (2, 3, 4)]
     assert len(own) == len(trace.tokens)
@@ -129,7 +178,10 @@ def test_a_verdict_chooses_what_is_shown_first(minilm: identiscope.Model) -> Non
         for head in (layer["canonical"] or {"heads": []})["heads"]
     }
     assert (start["layer"], start["head"]) in chosen and len(chosen) <= 3
-    assert {"verdict", "intervals", "canonical maps", "maps"} <= set(told)
+    assert {"intervals", "canonical maps", "maps"} <= {what for what, _, _ in told}
+    # What takes longest says how far it is: six layers, then 24 weights and 24 rows.
+    assert [step for step in told if step[0] == "layers"] == [("layers", done, 6) for done in range(7)]
+    assert [step for step in told if step[0] == "verdict"] == [("verdict", done, 48) for done in range(1, 49)]
 
 
 def test_text_form_of_bytes() -> None:

@@ -1,7 +1,9 @@
 """Attention for a page: each layer as thin rounded matrices, with the error of every map they rebuild.
 
 The page rebuilds raw attention as a softmax of query·key, effective attention as left·right, and null attention as
-their difference. Here the same is done with the same rounded numbers, and every cell is compared with the library's.
+their difference, in the rows where it is more than rounding: elsewhere (a row of an identifiable head, a causal row of
+few keys) the difference would be the page's own rounding and nothing else, so there it is zero.
+Here the same is done with the same rounded numbers, and every cell is compared with the library's.
 A row that is off by more than the error aimed at is stored cell by cell; so is a map that has no thin factors, or is so
 small that its cells take less room than they do.
 """
@@ -72,6 +74,7 @@ def _pack_layer(layer: Layer, canonical: Mapping[int, Array]) -> tuple[dict[str,
         "raw": _pack_map(chunk, raw, [head["raw_rows"] for head in heads], RAW_ERROR)
         | {"softcap": layer.softcap, "sinks": None if layer.sinks is None else layer.sinks.tolist()},
         "effective": None,
+        "null_rows": None,
         "canonical": None,
         "null_share": [head["null_share"] for head in heads],
         "correlation": [head["correlation"] for head in heads],
@@ -79,6 +82,7 @@ def _pack_layer(layer: Layer, canonical: Mapping[int, Array]) -> tuple[dict[str,
     }
     if layer.effective is not None:
         entry["effective"] = _pack_map(chunk, effective, [head["effective_rows"] for head in heads], effective_error)
+        entry["null_rows"] = chunk.flags(np.stack([head["null_rows"] for head in heads]))
     if effective is not None:
         entry["output"] = _pack_output(layer, chunk, effective)
     if canonical:
@@ -196,10 +200,12 @@ def _head(
         rebuilt *= inside
     effective_off, found["effective_rows"] = _checked(true, rebuilt, error)
     errors["effective"] = _stated(_largest(effective_off))
-    # Null attention is the difference, and so is its error.
-    off -= effective_off
-    errors["null"] = _stated(_largest(off))
+    # Null attention is the difference, and so is its error; a row within the error aimed at is zero on the page.
     null = true_raw - true
+    found["null_rows"] = np.maximum(null.max(1), -null.min(1)) > error
+    off -= effective_off
+    off[~found["null_rows"]] = -null[~found["null_rows"]]
+    errors["null"] = _stated(_largest(off))
     found["null_share"] = _quotient(float(np.vdot(null, null)), float(np.vdot(true_raw, true_raw)))
     found["correlation"] = _correlation(true_raw, true, inside)
     return found

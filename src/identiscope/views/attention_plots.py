@@ -58,8 +58,10 @@ def _by_layer(values: xr.DataArray, names: Any, ax: Axes, label: str, colours: l
 def plot_attention_maps(result: xr.Dataset, ax: Axes, *, values: str = "effective") -> Axes:
     """One map as an image: signed maps on a diverging scale around zero, raw and canonical from zero up."""
     cells = result[values].values
-    shown = [result[name].values for name in ("raw", "effective", "null") if name in result]
-    limit = max(float(np.abs(part).max()) for part in shown) if shown else float(np.abs(cells).max())
+    shown = [result[name].values for name in ("raw", "effective", "null") if name in result] or [cells]
+    # Uniform attention is the least that a scale is made for: on a finer one, what is zero but for rounding, such as
+    # null attention of an identifiable head, would look like a map.
+    limit = max(1 / cells.shape[1], *(float(np.abs(part).max()) for part in shown))
     # Attention is a few large weights and many small ones: a square-root scale, the same on both sides of zero.
     scale = FuncNorm((_signed_root, _signed_square), vmin=-limit, vmax=limit)
     image = ax.imshow(cells, cmap=SIGNED, norm=scale, interpolation="nearest", aspect="auto")

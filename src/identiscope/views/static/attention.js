@@ -210,12 +210,26 @@ export function mapsOf(layer, place) {
       ? masked(layer, product(factorsOf(layer, described.effective, layer.effective, place), layer))
       : new Float32Array(queries * keys);
     storedRows(layer, described.effective, place, cells);
-    none = new Float32Array(cells.length);
-    for (let cell = 0; cell < cells.length; cell++) none[cell] = raw[cell] - cells[cell];
+    none = nullOf(layer, place, raw, cells);
     effective = cells;
   }
   const limit = Math.max(largest(raw), largest(effective), largest(none));
   return { raw, effective, null: none, canonical: canonicalOf(layer, place), queries, keys, limit };
+}
+
+/**
+ * The difference of both; zero in rows where it would be the rounding of this page and nothing else.
+ * @param {OpenLayer} layer @param {number} place @param {Float32Array} raw @param {Float32Array} effective
+ */
+function nullOf(layer, place, raw, effective) {
+  const { queries, keys, null_rows } = layer.described;
+  const cells = new Float32Array(queries * keys);
+  if (!null_rows) return cells;
+  const known = flags(layer.buffer, null_rows);
+  for (let query = 0; query < queries; query++)
+    if (known[place * queries + query])
+      for (let cell = query * keys; cell < (query + 1) * keys; cell++) cells[cell] = raw[cell] - effective[cell];
+  return cells;
 }
 
 /** @param {Float32Array|null} cells */

@@ -15,6 +15,7 @@
  * @property {{start?: Described, stop?: Described, matrix?: Described}|null} mask
  * @property {PackedRaw} raw
  * @property {PackedMap|null} effective
+ * @property {Described|null} null_rows  by head and query: whether null attention is more than rounding there
  * @property {{matrix: Described, row_error: number[]}} [output]
  * @property {{heads: number[], levels: number, cells: Described}|null} canonical
  * @property {(number|null)[]} null_share
