@@ -57,7 +57,9 @@ def solve_sets(
             # F then Fᵀ, never the product FᵀF: that would square the rounding of the output once more.
             goal, half = target[index, member], halves[local]
             found = _apply(half, goal)
-            left[index, member] = found + _apply(half, goal - (gram[local] @ found[..., None])[..., 0])
+            # Refined with what the rows themselves give: a Gram matrix has lost the square of their condition.
+            given = ((found @ plain.mT) * chunk[local]) @ plain
+            left[index, member] = found + _apply(half, goal - given)
             rank[index, member] = ranks[local]
     return left, rank
 
