@@ -168,6 +168,25 @@ def test_minimum_norm_of_one_hot_rows(kind):
     assert float((answer - torch.eye(128))[alone].abs().sum()) < 1e-9
 
 
+@pytest.mark.parametrize("spacing", [1e-2, 1e-3, 1e-4])
+def test_minimum_norm_of_peaked_rows_on_nearly_equal_keys(spacing):
+    """Pieces that differ by the difference of two keys: Newton's method circles there, an interior point does not."""
+    generator = np.random.default_rng(13)
+    points = generator.standard_normal((64, 32))
+    points = np.concatenate([points, points + spacing * generator.standard_normal((64, 32))])
+    basis = torch.from_numpy(np.linalg.qr(np.concatenate([np.ones((128, 1)), points], 1))[0])
+    logits = 10 * generator.standard_normal((64, 128))
+    rows = np.exp(logits - logits.max(1, keepdims=True))
+    rows = torch.from_numpy(rows / rows.sum(1, keepdims=True))
+    found = minimum_norm_rows(basis, rows @ basis)
+    assert float(found.residual.max()) < 1e-10
+    # Shorter than what an independent solver finds, up to how well it keeps the constraints.
+    for row in (0, 17, 40):
+        other = reference.minimum_norm(rows[row].numpy(), points, relative=1e-12)
+        answer = (basis @ found.dual[row]).clamp(min=0)
+        assert float(answer.norm()) <= np.linalg.norm(other) + 1e-6
+
+
 def test_minimum_norm_of_rows_that_are_not_numbers():
     """They come back with a residual that is no number, and leave the others alone."""
     generator = np.random.default_rng(10)

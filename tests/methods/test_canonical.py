@@ -138,3 +138,30 @@ def test_identifiable_rows_stay():
 def test_raw_of_the_wrong_shape():
     with pytest.raises(InputError, match=r"raw attention of shape \[1, 3, 3\]"):
         canonical(torch.ones(1, 4, 2), torch.eye(2)[None], rows_of(torch.ones(1, 3, 3)))
+
+
+@pytest.mark.parametrize(
+    ("weights", "allowed"),
+    [([0.5, 0.6, -0.1], None), ([0.5, float("nan"), 0.5], None), ([0.0, 0.5, 0.5], [True, True, False])],
+)
+def test_what_no_softmax_gives_is_refused(weights, allowed):
+    mask = None if allowed is None else torch.tensor([allowed])
+    with pytest.raises(InputError, match="pass raw attention after the softmax"):
+        canonical(
+            torch.randn(1, 3, 1), torch.ones(1, 1, 1), rows_of(torch.tensor([[weights]])), queries=1, allowed=mask
+        )
+
+
+def test_rows_that_are_not_solved_are_warned_of(monkeypatch):
+    monkeypatch.setattr("identiscope.linalg.minimum_norm._STEPS", 1)
+    generator = np.random.default_rng(6)
+    value, projection = generator.standard_normal((1, 40, 8)), generator.standard_normal((1, 8, 9))
+    attention = torch.from_numpy(reference.softmax_rows(generator, 1, np.ones((40, 40), dtype=bool), 6.0))
+    with pytest.warns(UserWarning, match=r"canonical attention keeps the output to only .* of 40 rows"):
+        canonical(torch.from_numpy(value), torch.from_numpy(projection), rows_of(attention))
+
+
+def test_tensors_that_require_gradients():
+    value, projection = torch.randn(1, 6, 2, requires_grad=True), torch.randn(1, 2, 3, requires_grad=True)
+    attention = torch.randn(1, 6, 6, requires_grad=True).softmax(-1)
+    assert not canonical(value, projection, rows_of(attention)).dense().requires_grad

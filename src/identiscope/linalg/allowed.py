@@ -122,3 +122,15 @@ def _from_matrix(matrix: Tensor) -> AllowedKeys:
     stop = torch.where(count > 0, keys - matrix.flip(1).int().argmax(1), start)
     contiguous = bool((stop - start == count).all())
     return AllowedKeys(queries, keys, start, stop, None if contiguous else matrix)
+
+
+def check_attention(weights: Tensor, inside: Tensor | None) -> None:
+    """Raise an error unless these rows [..., key] can come from a softmax over the keys `inside` (None: all)."""
+    bad = (weights < 0) | ~torch.isfinite(weights)
+    if inside is not None:
+        bad |= ~inside & (weights != 0)
+    if bool(bad.any()):
+        raise InputError(
+            "the attention has negative weights, weights that are not finite, or weight on keys that are not allowed; "
+            "pass raw attention after the softmax, and the mask that belongs to it"
+        )

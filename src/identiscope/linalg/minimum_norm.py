@@ -28,16 +28,17 @@ def minimum_norm_rows(basis: Tensor, target: Tensor, inside: Tensor | None = Non
 
     The Lagrangian dual ½‖max(0, Bλ)‖² − target·λ is convex and piecewise quadratic. A semismooth Newton step
     solves the piece it is on; it is damped in proportion to the residual, so that rows with few non-zero
-    weights (a singular piece) converge too, and its length minimises the dual along it. Rows cross very
-    different numbers of pieces, so they are solved one by one, in compiled code. A row that is not solved
-    keeps its best answer and says so in its residual. The basis [key, direction] is orthonormal.
+    weights (a singular piece) converge too, and its length minimises the dual along it. Rows on which that
+    circles (keys that are nearly equal) are tried again from an interior point. Rows cross very different
+    numbers of pieces, so they are solved one by one, in compiled code. A row that is not solved keeps its best
+    answer and says so in its residual. The basis [key, direction] is orthonormal.
 
     >>> basis = torch.full((4, 1), 0.5, dtype=torch.float64)
     >>> found = minimum_norm_rows(basis, torch.tensor([[0.5]], dtype=torch.float64))
     >>> (basis @ found.dual[0]).clamp(min=0)
     tensor([0.2500, 0.2500, 0.2500, 0.2500], dtype=torch.float64)
     """
-    from identiscope.linalg.minimum_norm_newton import newton_rows
+    from identiscope.linalg.minimum_norm_compiled import solve_rows
 
     scale = target.norm(dim=1).clamp(min=torch.finfo(torch.float64).tiny)
     goal = target / scale[:, None]
@@ -45,7 +46,7 @@ def minimum_norm_rows(basis: Tensor, target: Tensor, inside: Tensor | None = Non
         inside = torch.ones(len(target), len(basis), dtype=torch.bool)
     dual = torch.zeros_like(goal)
     arrays = (tensor.contiguous().numpy() for tensor in (basis, goal, inside))
-    newton_rows(*arrays, _STEPS, NEWTON_FINISHED, dual.numpy())
+    solve_rows(*arrays, _STEPS, NEWTON_FINISHED, dual.numpy())
     weights = (dual @ basis.mT).clamp(min=0) * inside
     residual = (weights @ basis - goal).norm(dim=1)
     return MinimumNorm(dual * scale[:, None], residual * scale)

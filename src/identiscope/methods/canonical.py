@@ -1,16 +1,20 @@
 """Canonical attention: of all attention rows with the same output, the shortest."""
 
+import warnings
+
 import torch
 from torch import Tensor
 
-from identiscope.linalg.allowed import Allowed, describe_allowed
+from identiscope.linalg.allowed import Allowed, check_attention, describe_allowed
 from identiscope.linalg.minimum_norm import minimum_norm_rows
 from identiscope.linalg.projection_factor import ProjectionFactor
 from identiscope.linalg.simplex_constraints import head_constraints
+from identiscope.linalg.tolerance import NEWTON_ACCEPTED
 from identiscope.methods.effective import as_factor
 from identiscope.methods.factored import FactoredAttention, RawRows, raw_block, row_slices
 
 
+@torch.no_grad()
 def canonical(
     value: Tensor,
     output_projection: Tensor | ProjectionFactor,
@@ -25,7 +29,8 @@ def canonical(
     Unique, always feasible (A is), the same for all attention with this output: rows sum to what A's sum to
     and are zero outside the `allowed` keys. `value` [kv_head, key, channel], `raw` gives the attention of a
     slice of queries; `queries` is their number (default: that of the keys). The `residual` [head, query] of
-    the answer is ‖a·[T,1] − A·[T,1]‖ in orthonormal coordinates, the only KKT condition that can fail.
+    the answer is ‖a·[T,1] − A·[T,1]‖ in orthonormal coordinates, the only KKT condition that can fail; a warning
+    says so where it does, as it may for rows on keys that are equal to many digits.
 
     >>> from identiscope.methods.factored import rows_of
     >>> attention = torch.tensor([[[0.5, 0.25, 0.25]]])
@@ -45,9 +50,17 @@ def canonical(
     for rows in row_slices(shape):
         weights = raw_block(raw, rows, shape)
         inside = None if described.everything else described.block(rows)
+        check_attention(weights, inside)
         for head, constraint in enumerate(constraints):
             basis = constraint.basis
             found = minimum_norm_rows(basis, weights[head] @ basis, inside)
             left[head, rows, : basis.shape[1]] = found.dual
             residual[head, rows] = found.residual
+    unsolved = residual > NEWTON_ACCEPTED
+    if bool(unsolved.any()):
+        warnings.warn(
+            f"canonical attention keeps the output to only {float(residual.max()):.0e} in the worst of "
+            f"{int(unsolved.sum())} of {unsolved.numel()} rows; `residual` says which",
+            stacklevel=2,
+        )
     return FactoredAttention(left, right, described, clipped=True, raw=raw, residual=residual)
