@@ -63,16 +63,18 @@ def relative_cutoff(keys: int, channels: int, model: int, precision: torch.dtype
     """Cutoff of the singular values of T (keys×model, of rank at most `channels`), relative to the largest.
 
     float64 and float32 products are summed in their own precision: max(shape)·eps, as LAPACK users expect.
-    float16 and bfloat16 products are summed in float32 and rounded once. That rounding is at most
-    eps/2 · ‖V‖_F ≤ eps/2 · sqrt(min(keys, channels)) · σ_max, so sqrt(min(keys, channels))·eps covers it;
-    max(shape)·eps would exceed one from 128 tokens on in bfloat16 and call every rank zero.
+    float16 and bfloat16 products are summed in float32 and rounded once, each number by an error of its own of
+    standard deviation eps/√12 of it. Such errors have a spectral norm of about the largest norm of a row plus that of
+    a column, times eps/√12, and neither norm exceeds σ_max: at most eps/√3·σ_max. max(shape)·eps would exceed one from
+    128 tokens on in bfloat16 and call every rank zero; the bound for errors that all agree, sqrt(rank)·eps/2, still
+    calls a third of the directions of a short text rounding that a float32 pass of the same text shows to be real.
 
     >>> relative_cutoff(512, 32, 384, torch.float32) == 512 * 2**-23
     True
     """
     epsilon = machine_epsilon(precision)
     if precision in _HALF_PRECISIONS:
-        return math.sqrt(max(min(keys, channels), 1)) * epsilon
+        return epsilon / math.sqrt(3)
     return max(keys, model) * epsilon
 
 
@@ -80,6 +82,9 @@ def output_resolution(precision: torch.dtype) -> float:
     """Relative size below which a direction of T cannot be seen in an output of this precision.
 
     Alternatives must keep the output, so they respect every direction down to here and not only those above
-    `relative_cutoff`: the polytope so described is never too large.
+    `relative_cutoff`: the polytope so described is never too large. An output of half precision is often small
+    beside T and rounded relative to itself, so it shows much smaller directions than eps; for these, float32's
+    resolution is asked for.
     """
-    return max(machine_epsilon(precision), 8 * machine_epsilon(torch.float64))
+    finest, coarsest = 8 * machine_epsilon(torch.float64), machine_epsilon(torch.float32)
+    return min(max(machine_epsilon(precision), finest), coarsest)
