@@ -1,6 +1,7 @@
 """The command line: a thin table of the commands in `commands/`."""
 
 import sys
+import warnings
 
 import click
 
@@ -37,7 +38,8 @@ for command in (
 
 
 def run() -> None:
-    """The console script: an error of ours becomes one line, not a traceback."""
+    """The console script: an error of ours becomes one line, not a traceback, and a warning its message alone."""
+    warnings.showwarning = lambda message, *_, **__: click.echo(f"warning: {message}", err=True)
     try:
         main()
     except IdentiscopeError as error:

@@ -1,6 +1,7 @@
 """The commands `check` and `trace`, run as a user runs them."""
 
 import json
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -83,3 +84,12 @@ def test_an_error_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
         run()
     assert stop.value.code == 2
     assert capsys.readouterr().err.startswith("error: the text is empty")
+
+
+def test_a_warning_is_its_message_alone(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)  # put back what the console script replaces
+    monkeypatch.setattr("identiscope.cli.main", lambda: warnings.warn("the rank is uncertain", stacklevel=1))
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        run()
+    assert capsys.readouterr().err == "warning: the rank is uncertain\n"
