@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from identiscope.experiments.structure import corpus_structure, shared_subspaces
     from identiscope.experiments.structure_perturbation import perturbation_effects
     from identiscope.methods.identifiable_attention import IdentifiableSelfAttention
+    from identiscope.methods.null_space_basis import null_space_basis
     from identiscope.results import load_result, save_result
     from identiscope.views.plotting import plot
 
@@ -85,6 +86,7 @@ _HOMES = {
     "identiscope.experiments.structure": ("corpus_structure", "shared_subspaces"),
     "identiscope.experiments.structure_perturbation": ("perturbation_effects",),
     "identiscope.methods.identifiable_attention": ("IdentifiableSelfAttention",),
+    "identiscope.methods.null_space_basis": ("null_space_basis",),
     "identiscope.results": ("load_result", "save_result"),
     "identiscope.views.plotting": ("plot",),
 }  # fmt: skip
@@ -97,9 +99,10 @@ __all__ = [
     "Outcome", "Replay", "Run", "RunOptions", "SharedSubspaces", "Site", "Stream", "Trace", "Verification",
     "attention_alternative", "attention_between_types", "attention_identifiability", "attention_intervals",
     "attention_maps", "corpus_structure", "correlation_by_length", "equivalence_under_texts", "extract_structure",
-    "factored_attention", "from_arrays", "hidden_token_attribution", "load", "load_result", "open_run",
-    "passage_maps", "perturbation_effects", "plot", "prove", "report", "report_run", "run_corpus", "save_result",
-    "shared_subspaces", "stream", "structural_maps", "structure_weights", "substitute", "trace", "view", "watching",
+    "factored_attention", "from_arrays", "hidden_token_attribution", "load", "load_result", "null_space_basis",
+    "open_run", "passage_maps", "perturbation_effects", "plot", "prove", "report", "report_run", "run_corpus",
+    "save_result", "shared_subspaces", "stream", "structural_maps", "structure_weights", "substitute", "trace", "view",
+    "watching",
 ]  # fmt: skip
 
 

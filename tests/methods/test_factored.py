@@ -36,7 +36,8 @@ def test_every_reading_agrees_with_dense(kind, monkeypatch):
         assert float((found.cell(7, 6) - dense[:, 7, 6]).abs().max()) < 1e-14
         assert float((found.cell(-1, -1) - dense[:, -1, -1]).abs().max()) < 1e-14
         assert float((found.column_mean() - dense.mean(1)).abs().max()) < 1e-14
-        assert float((found.column_mean(mask) - dense[:, mask].mean(1)).abs().max()) < 1e-14
+        for given in (mask, mask.numpy(), mask.tolist(), tuple(mask.tolist()), mask.flip(0).numpy()[::-1]):
+            assert float((found.column_mean(given) - dense[:, mask].mean(1)).abs().max()) < 1e-14
         top = found.top(5)
         for head in range(4):
             inside = dense[head][matrix]
@@ -69,8 +70,18 @@ def test_raw_is_asked_for_by_name():
         found.row(3)
     with pytest.raises(InputError, match="top 10"):
         found.top(10)
-    with pytest.raises(InputError, match="query mask"):
-        found.column_mean(torch.zeros(3, dtype=torch.bool))
+    for mask, words in (
+        (
+            torch.zeros(3, dtype=torch.bool),
+            r"shape \[3\], 0 of it true, was given; expected one true or false for each of 3",
+        ),
+        ([True, False], r"shape \[2\], 1 of it true"),
+        ([0, 2], "mask of int64 was given.*positions are no mask"),
+        (["a", "b", "c"], "query mask .*'b'.* was given; expected one true or false"),
+        ([[True], [True, False]], "query mask .* was given; expected one true or false"),
+    ):
+        with pytest.raises(InputError, match=words):
+            found.column_mean(mask)
 
 
 def test_top_with_fewer_allowed_cells_than_asked_for():

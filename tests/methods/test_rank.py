@@ -6,6 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import identiscope
 import reference
 from identiscope.errors import InputError
 from identiscope.methods.attention_rank import attention_rank
@@ -138,6 +139,33 @@ def test_no_gap_is_said():
         found = attention_rank(value, projection, precision=torch.float32)
     assert bool(found.spectrum.uncertain[0])
     assert float(found.spectrum.gap[0]) < 3
+
+
+def test_the_warning_names_layer_and_heads_and_the_line_that_asked():
+    clear = torch.diag(torch.ones(30, dtype=torch.float64)).repeat(4, 1)
+    unclear = torch.diag(torch.logspace(0, -9, 30, dtype=torch.float64)).repeat(4, 1)
+    value, projection = torch.stack([clear, unclear]), torch.eye(30, 120, dtype=torch.float64).repeat(2, 1, 1)
+    with pytest.warns(UserWarning, match=r"heads \[7\] of layer 3 is uncertain.*`gap` is below 3") as said:
+        attention_rank(value, projection, precision=torch.float32, layer=3, heads=[5, 7])
+    assert [warning.filename for warning in said] == [__file__]
+    # From however deep inside the package it comes.
+    attention = torch.full((1, 2, 120, 120), 1 / 120)
+    trace = identiscope.from_arrays(attention, value[None].float(), projection=projection[None].float())
+    with pytest.warns(UserWarning, match=r"heads \[1\].* is uncertain") as said:
+        result = identiscope.attention_identifiability(trace)
+    assert {warning.filename for warning in said} == {__file__}
+    assert {"gap", "singular_values", "cutoff"} <= set(result.data_vars)
+
+
+def test_the_basis_is_public_and_takes_what_a_site_has(minilm):
+    trace = identiscope.trace(minilm, "One, two, three. " * 12)
+    site = trace.site(2)
+    basis = identiscope.null_space_basis(site.value, site.projection, head=3)
+    result = identiscope.attention_identifiability(trace, layers=[2])
+    assert len(basis) == int(result["simplex_null_dimension"].sel(layer=2, head=3)[0]) > 0
+    output = site.value_of(3).double() @ site.projection[3].double()
+    assert float((basis @ output).abs().max() / output.abs().max()) < 1e-5
+    assert float(basis.sum(1).abs().max()) < 1e-5
 
 
 def test_projection_that_loses_directions():

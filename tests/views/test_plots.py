@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 
 import identiscope
 from identiscope.capture.samples import PASSAGE
-from identiscope.views.attention_plots import plot_separator_attention
+from identiscope.results import make_result
 from identiscope.views.plotting import PLOTS
 
 TEXTS = ["One, two, three. " * 12, "A cat sat."]
@@ -31,6 +31,8 @@ def results(minilm: identiscope.Model) -> dict[str, xr.Dataset]:
         identiscope.attention_intervals(trace, 2, 3, row=4),
         identiscope.attention_between_types(minilm, TEXTS),
         identiscope.correlation_by_length(minilm, TEXTS),
+        other := identiscope.attention_alternative(trace, 2, 3, how="avoid", token=0),
+        identiscope.prove(minilm, TEXTS[0], 2, 3, other),
     )
     return {result.attrs["method"]: result for result in found}
 
@@ -45,7 +47,12 @@ def results(minilm: identiscope.Model) -> dict[str, xr.Dataset]:
         ("attention_intervals", {}),
         ("attention_between_types", {"values": "raw"}),
         ("attention_between_types", {"values": "effective", "source": "other"}),
+        ("attention_between_types", {"figure": "separator"}),
         ("correlation_by_length", {}),
+        ("attention_alternative", {}),
+        ("attention_alternative", {"values": "alternative"}),
+        ("attention_alternative", {"row": 4}),
+        ("prove", {}),
     ],
 )
 def test_attention_plots(results: dict[str, xr.Dataset], method: str, options: Any) -> None:
@@ -56,9 +63,136 @@ def test_attention_plots(results: dict[str, xr.Dataset], method: str, options: A
     assert ax.get_ylabel()
 
 
-def test_separator_plot(results: dict[str, xr.Dataset]) -> None:
-    ax = plot_separator_attention(results["attention_between_types"], Figure().add_subplot())
+@pytest.mark.parametrize("values", ["raw", "effective"])
+def test_separator_plot(results: dict[str, xr.Dataset], values: str) -> None:
+    types = results["attention_between_types"]
+    # Effective is what Fig. 5 is of, so it need not be said.
+    options = {} if values == "effective" else {"values": values}
+    ax = identiscope.plot(types, Figure().add_subplot(), figure="separator", **options)
+    for line, source in zip(ax.get_lines(), ("other", "[SEP]"), strict=False):
+        expected = types[values].sel({"from": source, "to": "[SEP]"}).mean("head")
+        np.testing.assert_allclose(line.get_ydata(), expected)
     assert [text.get_text() for text in ax.get_legend().get_texts()] == ["other → [SEP]", "[SEP] → [SEP]"]  # type: ignore[union-attr]
+
+
+def test_the_mean_in_bins_of_length_is_drawn() -> None:
+    lengths = np.array([10, 12, 30, 110, 5])
+    correlation = np.stack([np.full((2, 3), value) for value in (1.0, 0.8, 0.6, 0.2, np.nan)])
+    correlation[3, 0] = 0.4
+    result = make_result(
+        "correlation_by_length",
+        {"correlation": (("text", "layer", "head"), correlation), "length": (("text",), lengths)},
+    )
+    ax = identiscope.plot(result, Figure().add_subplot())
+    (line,) = ax.get_lines()
+    # Five bins 21 wide; the text of 5 tokens is too short to vary and counts nowhere.
+    np.testing.assert_allclose(line.get_xydata(), [[11, 0.9], [30, 0.6], [110, 0.3]])
+
+
+def test_texts_that_are_all_too_short_have_no_mean() -> None:
+    nothing = {"correlation": (("text", "layer", "head"), np.full((2, 1, 1), np.nan)), "length": (("text",), [2, 2])}
+    ax = identiscope.plot(make_result("correlation_by_length", nothing), Figure().add_subplot())
+    assert len(ax.get_lines()[0].get_xydata()) == 0
+
+
+def test_legends_lie_over_nothing(results: dict[str, xr.Dataset]) -> None:
+    for method, options in (("attention_intervals", {}), ("attention_alternative", {"row": 4}), ("prove", {})):
+        ax = identiscope.plot(results[method], **options)
+        ax.figure.canvas.draw()
+        legend = ax.get_legend().get_window_extent()  # type: ignore[union-attr]
+        assert legend.y0 >= ax.get_window_extent().y1
+        title = ax._left_title.get_window_extent()  # type: ignore[attr-defined]
+        assert not legend.overlaps(title)
+        plt.close(ax.figure)  # type: ignore[arg-type]
+
+
+def test_an_alternative_beside_the_raw_map(results: dict[str, xr.Dataset], minilm: identiscope.Model) -> None:
+    whole = results["attention_alternative"]
+    (image,) = identiscope.plot(whole, Figure().add_subplot()).get_images()
+    np.testing.assert_array_equal(image.get_array(), whole["alternative"] - whole["raw"])  # type: ignore[arg-type]
+    assert image.norm.vmin == -image.norm.vmax
+    trace = identiscope.trace(minilm, TEXTS[0])
+    one = identiscope.attention_alternative(trace, 2, 3, how="avoid", token=0, rows=[4])
+    ax = identiscope.plot(one, Figure().add_subplot())
+    heights = np.array([bar.get_height() for bar in ax.patches]).reshape(2, -1)
+    np.testing.assert_allclose(heights, [one["raw"][4], one["alternative"][4]])
+    assert "position 4" in ax.get_title("left")
+
+
+def test_a_proof_says_zero_and_what_is_missing() -> None:
+    proof = make_result(
+        "prove",
+        {"head_output": (("map",), [1e-15, 0.25]), "hidden_states": (("map",), [0.0, 1e-3]),
+         "logits": (("map",), [np.nan, np.nan]), "total_variation": (("map",), [0.5, 0.5])},
+        coordinates={"map": ["alternative", "random"]}, provenance={"model": "m", "layer": 2, "head": 3},
+    )  # fmt: skip
+    ax = identiscope.plot(proof, Figure().add_subplot())
+    assert ax.get_yscale() == "log"
+    said = [text.get_text() for text in ax.texts]
+    assert said == ["1.0e-15", "exactly 0", "not\nmeasured", "2.5e-01", "1.0e-03", "not\nmeasured"]
+    low, high = ax.get_ylim()
+    assert all(low <= text.xy[1] < high for text in ax.texts)  # type: ignore[attr-defined]
+    # Nothing changed at all: nothing to scale the axis by.
+    same = proof.assign({name: 0 * proof[name] for name in ("head_output", "hidden_states")})
+    assert identiscope.plot(same, Figure().add_subplot()).texts[0].get_text() == "exactly 0"
+
+
+@pytest.mark.parametrize(
+    ("method", "options", "words"),
+    [
+        ("attention_identifiability", {"values": "nothing"}, "values='nothing' was given; expected one of null_share"),
+        ("attention_identifiability", {"values": "rank"}, r"axes layer, head, query; .*isel\(query=-1\)"),
+        ("attention_identifiability", {"colour": "red"}, "colour was given to the plot of .*; expected values"),
+        ("attention_maps", {"values": "nothing"}, "expected one of raw, effective, null"),
+        ("attention_between_types", {"values": "null"}, "expected one of raw, effective"),
+        ("attention_between_types", {"source": "verb"}, "source='verb' was given; expected one of all"),
+        ("attention_between_types", {"figure": "6"}, "expected one of types, separator"),
+        ("attention_between_types", {"figure": "separator", "source": "all"}, "leave source out"),
+        ("attention_between_types", {"figure": "separator", "values": "null"}, "expected one of raw, effective"),
+        ("attention_alternative", {"values": "null"}, "expected one of difference, raw, alternative"),
+        ("attention_alternative", {"row": 99}, "row=99 was given; expected one of 0 to"),
+        ("attention_alternative", {"row": 1, "values": "raw"}, "give values for a map, or row"),
+        ("prove", {"values": "logits"}, "expected no options"),
+    ],
+)
+def test_options_that_are_not_there(results: dict[str, xr.Dataset], method: str, options: Any, words: str) -> None:
+    with pytest.raises(identiscope.InputError, match=words):
+        identiscope.plot(results[method], **options)
+    assert plt.get_fignums() == []  # no empty figure is left
+
+
+def test_what_each_row_has_can_be_drawn_for_one_row(results: dict[str, xr.Dataset]) -> None:
+    last = results["attention_identifiability"].isel(query=-1)
+    (image,) = identiscope.plot(last, Figure().add_subplot(), values="rank").get_images()
+    assert image.norm.vmax == last["rank"].max() > 1
+
+
+def test_a_type_that_no_token_has_is_said(minilm: identiscope.Model) -> None:
+    result = identiscope.attention_between_types(minilm, ["No stop here"])
+    with pytest.raises(identiscope.InputError, match="no token of these texts"):
+        identiscope.plot(result, Figure().add_subplot(), source=". or ,")
+
+
+def test_options_of_other_plots_that_are_not_there() -> None:
+    by = {"mean": (("layer", "offset"), np.ones((1, 3))), "total": (("layer", "offset"), np.ones((1, 3)))}
+    offsets = make_result("contributions_by_offset", by, coordinates={"layer": [1], "offset": [-1, 0, 1]})
+    losses = make_result("token_losses", {"tag_tokens": (("tag",), [40])}, coordinates={"tag": ["NOUN"]})
+    neighbours = make_result("token_identifiability_neighbours", {}, coordinates={"probe": ["linear cosine"]})
+    reversal = make_result("reversal_structure", {}, coordinates={"threshold": [0.0, 0.1]})
+    comparison = make_result("identifiable_comparison", {"identifiable": (("variant",), [1.0])})
+    means = make_result("run_tokens_means", {}, coordinates={"column": ["norm"]})
+    for result, options, words in (
+        (offsets, {"values": "median"}, "expected one of mean, total"),
+        (losses, {"by": "word"}, "expected one of tag"),
+        (neighbours, {"probe": "mlp l2"}, "expected one of linear cosine"),
+        (reversal, {"values": "sum"}, "expected one of example, mean"),
+        (reversal, {"threshold": 0.3}, "threshold=0.3 was given; expected one of 0.0, 0.1"),
+        (comparison, {"values": "loss"}, "expected one of difference, accuracy, identifiable"),
+        (means, {"column": "norm", "kind": "median"}, "expected one of mean, histogram"),
+        (means, {}, "column was not given to the plot of run_tokens_means; expected column, kind"),
+    ):
+        with pytest.raises(identiscope.InputError, match=words):
+            identiscope.plot(result, Figure().add_subplot(), **options)
 
 
 def test_without_axes_a_figure_is_made(results: dict[str, xr.Dataset]) -> None:
@@ -90,6 +224,8 @@ def test_tokens_with_dollars_are_not_formulas() -> None:
 def test_no_plot_for_an_unknown_method() -> None:
     with pytest.raises(identiscope.InputError, match="no plot for 'None'"):
         identiscope.plot(xr.Dataset())
+    with pytest.raises(identiscope.InputError, match="a list was given; expected a result"):
+        identiscope.plot([1, 2])  # type: ignore[arg-type]
     assert all(target.count(".") == 1 for target in PLOTS.values())
 
 

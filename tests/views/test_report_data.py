@@ -1,11 +1,7 @@
 """What a page holds, read back by another program, is what the library computes, within the error the page states."""
 
 import json
-import os
 import re
-import shutil
-from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -94,34 +90,6 @@ def test_null_attention_that_is_rounding_is_zero(name: str, length: int) -> None
             # And not because the page's raw and effective are the same there.
             assert free.all() or (found["raw"] != found["effective"])[~free].any()
         assert length == 24 or layer["error"]["null"] < 1e-5
-
-
-def in_browser(path: Path, question: str) -> Any:
-    """What a report answers in a Chromium of its own: in a thread, as other tests may hold one in this."""
-    playwright = pytest.importorskip("playwright.sync_api", reason="no browser test: the package playwright is missing")
-    program = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
-    if program is None:
-        pytest.skip("no browser test: there is no chromium here (apt-get install chromium, or set CHROMIUM)")
-
-    def answer() -> Any:
-        with playwright.sync_playwright() as started:
-            browser = started.chromium.launch(executable_path=program, args=["--no-sandbox", "--disable-dev-shm-usage"])
-            tab = browser.new_page()
-            tab.goto(f"file://{path}")
-            found = tab.evaluate(question)
-            browser.close()
-            return found
-
-    with ThreadPoolExecutor(1) as pool:
-        return pool.submit(answer).result()
-
-
-def test_null_attention_that_is_rounding_is_zero_in_a_browser(tmp_path: Path) -> None:
-    trace = identiscope.trace(families.ALL["Llama"].model(), IDS[:24])
-    path = report(trace, path=tmp_path / "page.html", with_verdict=False)
-    found = in_browser(path, "identiscope.maps(1, 2).then((maps) => Array.from(maps.null))")
-    free = identiscope.attention_identifiability(trace)["null_dimension"].sel(layer=1, head=2).values > 0
-    assert np.array_equal(np.reshape(found, (24, 24)).any(1), free) and 0 < free.sum() < 24
 
 
 def test_a_choice_of_heads_is_packed_as_it_was_captured() -> None:

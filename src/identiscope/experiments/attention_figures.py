@@ -51,6 +51,10 @@ def attention_between_types(
     Axes layer, head, from and to. A value is the weight that a query of type `from` gives to all keys of type
     `to` together, averaged over such queries of all texts; `from` has `all` too, which is Fig. 1. Types are
     [CLS], [SEP] (the tokenizer's own, whatever they are called), full stop or comma, and other.
+
+    >>> result = identiscope.attention_between_types(model, texts)
+    >>> identiscope.plot(result, values="effective")        # Fig. 1c; "raw" is 1b
+    >>> identiscope.plot(result, figure="separator")        # Fig. 5
     """
     loaded = load(model)
     sums: dict[str, Any] = {"raw": 0.0, "effective": 0.0}

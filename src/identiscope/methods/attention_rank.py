@@ -1,6 +1,8 @@
 """Rank of T and dimension of its null space: how many attention maps give a head the same output."""
 
+import sys
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -9,6 +11,7 @@ from torch import Tensor
 from identiscope.linalg.column_space import Spectrum, column_space
 from identiscope.linalg.coordinates import coordinates
 from identiscope.linalg.projection_factor import ProjectionFactor
+from identiscope.linalg.tolerance import CLEAR_GAP
 from identiscope.methods.effective import as_factor
 
 
@@ -36,11 +39,14 @@ def attention_rank(
     *,
     precision: torch.dtype | None = None,
     value_bias: Tensor | None = None,
+    layer: int | None = None,
+    heads: Sequence[int] | None = None,
 ) -> AttentionRank:
     """Rank and null space of every head over all keys, in float64, with the cutoff of the pass's precision.
 
     `value` [kv_head, key, channel], `output_projection` [head, channel, model]. Warns where there is no gap
-    in the spectrum at the cutoff, so that the rank is a matter of convention.
+    in the spectrum at the cutoff, so that the rank is a matter of convention; `layer` and `heads` are the numbers
+    that the warning calls them by.
 
     >>> found = attention_rank(torch.eye(4, 2)[None], torch.eye(2, 6)[None])
     >>> found.spectrum.rank, found.null_dimension, found.simplex_null_dimension
@@ -52,11 +58,21 @@ def attention_rank(
     ones = column_space(coordinates(value, factor, precision, with_ones=True)).spectrum
     unsure = plain.uncertain.nonzero()[:, 0].tolist()
     if unsure:
+        named = unsure if heads is None else [heads[place] for place in unsure]
         warnings.warn(
-            f"the rank of heads {unsure} is uncertain: their singular values have no gap at the cutoff "
-            "(see spectrum.gap); compare the spectrum before relying on a dimension",
-            stacklevel=2,
+            f"the rank of heads {named}{'' if layer is None else f' of layer {layer}'} is uncertain: their singular "
+            f"values have no gap at the cutoff (`gap` is below {CLEAR_GAP:g}); compare `singular_values` with `cutoff` "
+            "before relying on a dimension",
+            stacklevel=_level_outside(),
         )
     return AttentionRank(
         plain, ones, keys - plain.rank, keys - ones.rank, bound, keys - bound, max(keys - bound - 1, 0)
     )
+
+
+def _level_outside() -> int:
+    """How many frames above its caller the first one outside identiscope is: a warning is shown with that line."""
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back is not None and str(frame.f_globals.get("__name__")).partition(".")[0] == "identiscope":
+        level, frame = level + 1, frame.f_back
+    return level

@@ -1,8 +1,9 @@
 """Attention as two thin matrices: rows, cells, column means and correlations without an n×n map."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -88,17 +89,12 @@ class FactoredAttention:
         narrow = replace(self, right=self.right[:, column], allowed=_column(self.allowed, column.start))
         return narrow.row(query)[:, 0]
 
-    def column_mean(self, mask: Tensor | None = None) -> Tensor:
+    def column_mean(self, mask: Tensor | np.ndarray | Sequence[bool] | None = None) -> Tensor:
         """Mean weight each key receives, [head, key], over all queries or those where `mask` [query] is true.
 
         Rows that may not look at a key count with weight zero, as in the dense map.
         """
-        chosen = torch.ones(self.allowed.queries, dtype=torch.bool) if mask is None else mask
-        if chosen.shape != (self.allowed.queries,) or chosen.dtype != torch.bool or not bool(chosen.any()):
-            raise InputError(
-                f"a query mask of shape {list(chosen.shape)} and dtype {chosen.dtype} was given, expected a "
-                f"boolean [query={self.allowed.queries}] with at least one true"
-            )
+        chosen = _query_mask(mask, self.allowed.queries)
         weight = chosen.double() / chosen.sum()
         if self.allowed.everything and not (self.clipped or self.complement):
             heads, group = len(self.left), len(self.left) // len(self.right)
@@ -187,6 +183,26 @@ def raw_block(raw: RawRows | None, rows: slice, shape: tuple[int, int, int]) -> 
 def rows_of(attention: Tensor) -> RawRows:
     """Raw attention that is already there [head, query, key], as a function of the queries asked for."""
     return lambda rows: attention[:, rows]
+
+
+def _query_mask(mask: Tensor | np.ndarray | Sequence[bool] | None, queries: int) -> Tensor:
+    """Which queries are meant, a boolean [query] with at least one true."""
+    if mask is None:
+        return torch.ones(queries, dtype=torch.bool)
+    expected = f"expected one true or false for each of {queries} queries, at least one of them true"
+    try:
+        # A copy: torch cannot look at an array that runs backwards.
+        chosen = mask if isinstance(mask, Tensor) else torch.from_numpy(np.array(mask, order="C"))
+    except (TypeError, ValueError) as error:
+        raise InputError(f"the query mask {mask!r} was given; {expected}") from error
+    if chosen.dtype != torch.bool:
+        name = str(chosen.dtype).removeprefix("torch.")
+        raise InputError(f"a query mask of {name} was given, not of true and false (positions are no mask); {expected}")
+    if chosen.shape != (queries,) or not bool(chosen.any()):
+        raise InputError(
+            f"a query mask of shape {list(chosen.shape)}, {int(chosen.sum())} of it true, was given; {expected}"
+        )
+    return chosen
 
 
 def _column(allowed: AllowedKeys, key: int) -> AllowedKeys:

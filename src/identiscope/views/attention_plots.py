@@ -1,5 +1,6 @@
 """Plots of attention results. Each takes a result and an `ax`, and returns the `ax`."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -7,11 +8,16 @@ import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.colors import FuncNorm
 
+from identiscope.errors import InputError
+from identiscope.views.plotting import expect_one_of
+
 # Wong's palette: told apart by colour-blind readers.
 COLOURS = {"[CLS]": "#D55E00", "[SEP]": "#0072B2", ". or ,": "#009E73", "other": "#999999"}
 SIGNED, POSITIVE = "RdBu_r", "viridis"
 #: So many names of tokens fit along an axis.
 READABLE = 36
+#: Bins of length over which correlations are averaged, at most.
+LENGTH_BINS = 10
 
 
 def plot_correlation_by_length(result: xr.Dataset, ax: Axes) -> Axes:
@@ -21,17 +27,57 @@ def plot_correlation_by_length(result: xr.Dataset, ax: Axes) -> Axes:
     layers = np.broadcast_to(np.arange(result.sizes["layer"]), means.shape)
     points = ax.scatter(lengths, means, c=layers, cmap="cividis", s=9, alpha=0.7, linewidths=0)
     ax.figure.colorbar(points, ax=ax, label="layer")
-    ax.set(xlabel="tokens", ylabel="correlation of raw and effective", ylim=(min(0.0, float(np.nanmin(means))), 1.03))
+    middles, averages = _means_by_length(result)
+    ax.plot(middles, averages, color="#D55E00", marker="o", markersize=4, linewidth=1.6, label="mean of all")
+    ax.legend(frameon=False, fontsize="small", loc="lower left")
+    least = float(np.min(means, where=np.isfinite(means), initial=0.0))
+    ax.set(xlabel="tokens", ylabel="correlation of raw and effective", ylim=(least, 1.03))
     return ax
 
 
-def plot_attention_between_types(result: xr.Dataset, ax: Axes, *, values: str = "raw", source: str = "all") -> Axes:
-    """Fig. 1b (raw) and 1c (effective): one point a head, a line for the mean of each layer."""
-    return _by_layer(result[values].sel({"from": source}), result["to"].values, ax, f"{values} attention")
+def _means_by_length(result: xr.Dataset) -> tuple[np.ndarray, np.ndarray]:
+    """Mean length and mean correlation of the texts in each of some equally wide bins of length."""
+    lengths, values = result["length"].values, result["correlation"].values
+    values = values.reshape(len(lengths), -1)
+    edges = np.linspace(lengths.min(), lengths.max(), min(LENGTH_BINS, len(np.unique(lengths))) + 1)
+    # By the inner edges, so that the longest text is in the last bin.
+    bins = np.digitize(lengths, edges[1:-1])
+    # A text too short to vary has no correlation; a bin of such texts alone has no mean.
+    defined = [(bins == place) & np.isfinite(values).any(1) for place in range(len(edges) - 1)]
+    found = [(lengths[inside].mean(), np.nanmean(values[inside])) for inside in defined if inside.any()]
+    middles, averages = np.array(found).reshape(-1, 2).T
+    return middles, averages
+
+
+def plot_attention_between_types(
+    result: xr.Dataset, ax: Axes, *, figure: str = "types", values: str | None = None, source: str | None = None
+) -> Axes:
+    """How much attention goes to each type of token: one point a head, a line for the mean of each layer.
+
+    figure: `types`, Fig. 1b (values="raw", as without) and 1c (values="effective"), of the queries of type `source`
+    (without: all); or `separator`, Fig. 5: what goes to [SEP] from other tokens and from [SEP] itself, effective
+    unless values="raw".
+    """
+    expect_one_of("figure", figure, ["types", "separator"])
+    if figure == "separator":
+        if source is not None:
+            raise InputError(
+                f"source={source!r} was given with figure='separator', which is from other tokens and from [SEP];"
+                " leave source out."
+            )
+        return plot_separator_attention(result, ax, values=values or "effective")
+    chosen, origin = values or "raw", source or "all"
+    expect_one_of("values", chosen, result.data_vars)
+    expect_one_of("source", origin, result["from"].values)
+    weights = result[chosen].sel({"from": origin})
+    if bool(np.isnan(weights).all()):
+        raise InputError(f"source={origin!r} was given, but no token of these texts is of that type; choose another.")
+    return _by_layer(weights, result["to"].values, ax, f"{chosen} attention")
 
 
 def plot_separator_attention(result: xr.Dataset, ax: Axes, *, values: str = "effective") -> Axes:
     """Fig. 5: attention to [SEP] from other tokens and from [SEP] itself."""
+    expect_one_of("values", values, result.data_vars)
     chosen = result[values].sel({"to": "[SEP]", "from": ["other", "[SEP]"]}).rename({"from": "to", "to": "goal"})
     return _by_layer(chosen, ["other → [SEP]", "[SEP] → [SEP]"], ax, f"{values} attention", ["#E69F00", "#0072B2"])
 
@@ -57,17 +103,11 @@ def _by_layer(values: xr.DataArray, names: Any, ax: Axes, label: str, colours: l
 
 def plot_attention_maps(result: xr.Dataset, ax: Axes, *, values: str = "effective") -> Axes:
     """One map as an image: signed maps on a diverging scale around zero, raw and canonical from zero up."""
+    expect_one_of("values", values, [name for name in result.data_vars if result[name].dims == ("query", "key")])
     cells = result[values].values
     shown = [result[name].values for name in ("raw", "effective", "null") if name in result] or [cells]
-    # Uniform attention is the least that a scale is made for: on a finer one, what is zero but for rounding, such as
-    # null attention of an identifiable head, would look like a map.
-    limit = max(1 / cells.shape[1], *(float(np.abs(part).max()) for part in shown))
-    # Attention is a few large weights and many small ones: a square-root scale, the same on both sides of zero.
-    scale = FuncNorm((_signed_root, _signed_square), vmin=-limit, vmax=limit)
-    image = ax.imshow(cells, cmap=SIGNED, norm=scale, interpolation="nearest", aspect="auto")
-    bar = ax.figure.colorbar(image, ax=ax, label=f"{values} attention (square-root scale)")
-    bar.set_ticks([round(sign * limit * share, 3) for sign in (-1, 1) for share in (1, 0.25, 0.04)] + [0])
-    _token_ticks(ax, result)
+    signed_map(cells, shown, ax, f"{values} attention")
+    name_tokens(ax, result)
     ax.set(xlabel="key", ylabel="query", title=values)
     if "strongest_query" in result.attrs and values == "effective":
         query, key = result.attrs["strongest_query"], result.attrs["strongest_key"]
@@ -79,10 +119,33 @@ def plot_attention_maps(result: xr.Dataset, ax: Axes, *, values: str = "effectiv
     return ax
 
 
+def signed_map(cells: np.ndarray, comparable: Sequence[np.ndarray], ax: Axes, label: str) -> None:
+    """An image on a diverging scale around zero, which is the same for all maps that are to be comparable."""
+    # Uniform attention is the least that a scale is made for: on a finer one, what is zero but for rounding, such as
+    # null attention of an identifiable head, would look like a map.
+    limit = max(1 / cells.shape[1], *(float(np.abs(part).max()) for part in comparable))
+    # Attention is a few large weights and many small ones: a square-root scale, the same on both sides of zero.
+    scale = FuncNorm((_signed_root, _signed_square), vmin=-limit, vmax=limit)
+    image = ax.imshow(cells, cmap=SIGNED, norm=scale, interpolation="nearest", aspect="auto")
+    bar = ax.figure.colorbar(image, ax=ax, label=f"{label} (square-root scale)")
+    bar.set_ticks([round(sign * limit * share, 3) for sign in (-1, 1) for share in (1, 0.25, 0.04)] + [0])
+
+
 def plot_attention_identifiability(result: xr.Dataset, ax: Axes, *, values: str = "null_share") -> Axes:
-    """All layers × heads, coloured by null share (or another value of the result)."""
-    cells = result[values].values
-    image = ax.imshow(cells, cmap=POSITIVE, vmin=0, vmax=1, interpolation="nearest", aspect="auto")
+    """All layers × heads, coloured by null share (or another value of the result that each head has one of)."""
+    by_head = [str(name) for name in result.data_vars if result[name].dims == ("layer", "head")]
+    if values in result.data_vars and values not in by_head:
+        raise InputError(
+            f"values={values!r} was given, which has the axes {', '.join(map(str, result[values].dims))}; expected one"
+            f" with the axes layer, head: {', '.join(by_head)}. Choose a place on the others first, as in"
+            " result.isel(query=-1) for the last row."
+        )
+    expect_one_of("values", values, by_head)
+    cells = result[values].values.astype(float)
+    finite = cells[np.isfinite(cells)]
+    # Shares and correlations keep one scale, whatever was found; dimensions and others need a longer one.
+    low, high = float(np.min(finite, initial=0)), float(np.max(finite, initial=1))
+    image = ax.imshow(cells, cmap=POSITIVE, vmin=low, vmax=high, interpolation="nearest", aspect="auto")
     ax.figure.colorbar(image, ax=ax, label=values.replace("_", " "))
     ax.set(xlabel="head", ylabel="layer", xticks=range(len(result["head"])), yticks=range(len(result["layer"])))
     ax.set_xticklabels([str(head) for head in result["head"].values], fontsize="small")
@@ -104,11 +167,13 @@ def plot_attention_intervals(result: xr.Dataset, ax: Axes) -> Axes:
     if not one_row:
         names = [f"{query} → {key}" for query, key in zip(result["query_token"].values, names, strict=True)]
     size = "small" if len(places) <= 40 else 5
-    ax.set_xticks(places, [_plain(name) for name in names], rotation=90, fontsize=size)
+    ax.set_xticks(places, [plain_token(name) for name in names], rotation=90, fontsize=size)
     ax.set(ylabel="attention", ylim=(0, None), xlim=(-0.6, len(places) - 0.4))
     if one_row:
-        ax.set_title(f"from {_plain(result['query_token'].values[0])} (position {int(result['query'].values[0])})")
-    ax.legend(frameon=False, fontsize="small")
+        token, place = plain_token(result["query_token"].values[0]), int(result["query"].values[0])
+        ax.set_title(f"from {token} (position {place})", loc="left")
+    # Above the axes: inside, whiskers may be anywhere.
+    ax.legend(frameon=False, fontsize="small", ncols=2, loc="lower right", bbox_to_anchor=(1, 1), borderaxespad=0.2)
     return ax
 
 
@@ -120,18 +185,19 @@ def _signed_square(values: Any) -> Any:
     return np.sign(values) * np.square(values)
 
 
-def _token_ticks(ax: Axes, result: xr.Dataset) -> None:
+def name_tokens(ax: Axes, result: xr.Dataset) -> None:
+    """Keys along the x axis and queries along the y axis by their tokens."""
     # Of more tokens than can be read, every second, third, … is named.
-    keys, queries = ([_plain(token) for token in result[f"{axis}_token"].values] for axis in ("key", "query"))
+    keys, queries = ([plain_token(token) for token in result[f"{axis}_token"].values] for axis in ("key", "query"))
     for names, place, turn in ((keys, ax.set_xticks, 90), (queries, ax.set_yticks, 0)):
         shown = range(0, len(names), -(-len(names) // READABLE))
         place(shown, [names[at] for at in shown], fontsize=8 - len(shown) / 20, rotation=turn)
 
 
 def _name(result: xr.Dataset, axis: str, place: int) -> str:
-    return _plain(result[f"{axis}_token"].values[place])
+    return plain_token(result[f"{axis}_token"].values[place])
 
 
-def _plain(token: object) -> str:
+def plain_token(token: object) -> str:
     """A token that matplotlib draws as it is: no dollar starts a formula, no space mark is left."""
     return str(token).replace("Ġ", "").replace("▁", "").replace("$", r"\$") or "␣"

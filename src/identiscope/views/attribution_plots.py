@@ -8,6 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import PowerNorm
 
 from identiscope.errors import InputError
+from identiscope.views.plotting import expect_one_of
 
 # Wong's palette: told apart by colour-blind readers.
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00")
@@ -46,6 +47,7 @@ def plot_not_largest(result: xr.Dataset, ax: Axes) -> Axes:
 
 def plot_by_distance(result: xr.Dataset, ax: Axes, *, values: str = "relative") -> Axes:
     """Fig. 4a: contribution of each group of neighbours by layer; values: "relative" (as there) or "mean"."""
+    expect_one_of("values", values, ["relative", "mean"])
     layers = result["layer"].values
     for colour, marker, name in zip(COLOURS, "osD^vP", result["distance"].values, strict=False):
         line = 100 * result[values].sel(distance=name)
@@ -62,6 +64,7 @@ def plot_by_offset(result: xr.Dataset, ax: Axes, *, values: str = "mean", layers
 
     values: "mean" over the tokens that have such a neighbour, or "total", as in the paper.
     """
+    expect_one_of("values", values, ["mean", "total"])
     every = [int(layer) for layer in result["layer"].values]
     chosen = layers or list(dict.fromkeys([every[0], every[(len(every) - 1) // 2], every[-1]]))
     offsets = result["offset"].values

@@ -4,6 +4,8 @@ import numpy as np
 import xarray as xr
 from matplotlib.axes import Axes
 
+from identiscope.views.plotting import expect_one_of
+
 # Wong's palette: told apart by colour-blind readers; each variant has a line style of its own too.
 COLOURS = ("#000000", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00")
 STYLES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (1, 1)))
@@ -22,6 +24,7 @@ def plot_comparison(result: xr.Dataset, ax: Axes, *, values: str = "difference")
     values: `difference` in accuracy to the first variant, with its interval and the margin as a band; `accuracy`, one
     point a seed; or, by length, `simplex_null_dimension`, `null_dimension`, `realisable_dimension`, `identifiable`.
     """
+    expect_one_of("values", values, ["difference", "accuracy", *(name for name in LABELS if name in result)])
     if values == "difference":
         return _differences(result, ax)
     if values == "accuracy":

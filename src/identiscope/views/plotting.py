@@ -1,5 +1,7 @@
 """`plot(result, ax=…)`: which function draws the result of which method."""
 
+import inspect
+from collections.abc import Callable, Iterable
 from importlib import import_module
 from typing import Any
 
@@ -10,6 +12,7 @@ from identiscope.errors import InputError
 
 # method → the function in views that draws its result.
 PLOTS = {
+    "attention_alternative": "proof_plots.plot_attention_alternative",
     "attention_identifiability": "attention_plots.plot_attention_identifiability",
     "attention_intervals": "attention_plots.plot_attention_intervals",
     "attention_maps": "attention_plots.plot_attention_maps",
@@ -24,6 +27,7 @@ PLOTS = {
     "hidden_token_attribution": "attribution_plots.plot_attribution",
     "identifiable_comparison": "identifiable_plots.plot_comparison",
     "perturbation_effects": "structure_plots.plot_perturbation_effects",
+    "prove": "proof_plots.plot_proof",
     "reversal_damage": "reversal_plots.plot_reversal_damage",
     "reversal_structure": "reversal_plots.plot_reversal_structure",
     "run_attention": "run_plots.plot_run_table",
@@ -53,16 +57,44 @@ def plot(result: xr.Dataset, ax: Axes | None = None, **options: Any) -> Axes:
     """Draw a result; its method says how.
 
     >>> identiscope.plot(identiscope.attention_identifiability(trace))
+    >>> identiscope.plot(identiscope.attention_between_types(model, texts), figure="separator")
 
     Without an `ax` a new figure is made. options are those of the drawing function, such as `values="raw"`.
     """
+    if not isinstance(result, xr.Dataset):
+        raise InputError(f"a {type(result).__name__} was given; expected a result, such as attention_maps gives.")
     method = str(result.attrs.get("method"))
     if method not in PLOTS:
         raise InputError(f"there is no plot for {method!r}; there are plots for {', '.join(sorted(PLOTS))}.")
-    module, _, function = PLOTS[method].partition(".")
-    if ax is None:
-        import matplotlib.pyplot as plt
+    module, _, name = PLOTS[method].partition(".")
+    function: Callable[..., Axes] = getattr(import_module(f"identiscope.views.{module}"), name)
+    _check_options(method, function, options)
+    if ax is not None:
+        return function(result, ax, **options)
+    import matplotlib.pyplot as plt
 
-        _, ax = plt.subplots(figsize=(7, 4.5), layout="constrained")
-    drawn: Axes = getattr(import_module(f"identiscope.views.{module}"), function)(result, ax, **options)
-    return drawn
+    figure, ax = plt.subplots(figsize=(7, 4.5), layout="constrained")
+    try:
+        return function(result, ax, **options)
+    except InputError:
+        plt.close(figure)  # or a notebook would show it, empty
+        raise
+
+
+def expect_one_of(name: str, given: object, among: Iterable[Any]) -> None:
+    """Refuse the value of an option that is none of those there are."""
+    known = [str(one) for one in among]
+    if str(given) not in known:
+        raise InputError(f"{name}={given!r} was given; expected one of {', '.join(known)}.")
+
+
+def _check_options(method: str, function: Callable[..., Axes], options: dict[str, Any]) -> None:
+    """Refuse options that the drawing function does not take, and say which ones it does."""
+    parameters = list(inspect.signature(function).parameters.values())[2:]
+    known = [parameter.name for parameter in parameters]
+    needed = [parameter.name for parameter in parameters if parameter.default is inspect.Parameter.empty]
+    unknown, missing = sorted(set(options) - set(known)), sorted(set(needed) - set(options))
+    if unknown or missing:
+        wrong = f"{', '.join(unknown)} was given" if unknown else f"{', '.join(missing)} was not given"
+        expected = f"expected {', '.join(known)}" if known else "expected no options"
+        raise InputError(f"{wrong} to the plot of {method}; {expected}.")

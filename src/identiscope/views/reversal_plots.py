@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from identiscope.views.plotting import plot
+from identiscope.views.plotting import expect_one_of, plot
 
 # Wong's palette, and a marker of its own for each kind of noise.
 NOISE = {"keep": ("#009E73", "o"), "break": ("#D55E00", "s"), "any": ("#0072B2", "^")}
@@ -21,6 +21,10 @@ def plot_reversal_structure(
     result: xr.Dataset, ax: Axes, *, values: str = "example", threshold: float | None = None
 ) -> Axes:
     """One map as an image. values: `example` (Fig. 1), `mean`, or with a threshold W of that threshold (Fig. 2)."""
+    if threshold is None:
+        expect_one_of("values", values, ["example", "mean"])
+    else:
+        expect_one_of("threshold", float(threshold), result["threshold"].values.tolist())
     cells = result[values] if threshold is None else result["weights"].sel(threshold=threshold)
     image = ax.imshow(cells.values, cmap="viridis", vmin=0, vmax=1, interpolation="nearest")
     ax.figure.colorbar(image, ax=ax, label="attention" if threshold is None else "W", shrink=0.9)

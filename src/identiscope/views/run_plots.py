@@ -9,12 +9,14 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
 from identiscope.errors import InputError
+from identiscope.views.plotting import expect_one_of
 
 
 def plot_run_means(result: xr.Dataset, ax: Axes, *, column: str, kind: str = "mean") -> Axes:
     """A column over all texts: kind "mean", a cell for each head or a line over the layers; or "histogram"."""
     if column not in result["column"].values.tolist():
         raise InputError(f"there is no column {column!r}; there are {', '.join(result['column'].values)}.")
+    expect_one_of("kind", kind, ["mean", "histogram"])
     part = result.sel(column=column)
     if kind == "histogram":
         return _histogram(part, ax, column)

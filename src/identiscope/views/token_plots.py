@@ -7,6 +7,8 @@ import numpy as np
 import xarray as xr
 from matplotlib.axes import Axes
 
+from identiscope.views.plotting import expect_one_of
+
 # Wong's palette: told apart by colour-blind readers. One colour a probe; the metric is the line's style.
 PROBE_COLOURS = {"naive": "#009E73", "linear": "#0072B2", "mlp": "#D55E00"}
 METRIC_STYLES = {"cosine": "-", "l2": "--"}
@@ -39,6 +41,7 @@ def plot_token_rates(result: xr.Dataset, ax: Axes | None = None, *, train: bool 
 
 def plot_across_layers(result: xr.Dataset, ax: Axes | None = None, *, probe: str = "linear cosine") -> Axes:
     """Figure 2b (and 8, 9, 10): one line for each layer that a probe was trained on; a ring marks that layer."""
+    expect_one_of("probe", probe, result["probe"].values)
     ax = _axes(ax)
     one = result.sel(probe=probe)
     colours = plt.get_cmap("cividis")(np.linspace(0, 0.92, one.sizes["trained_on"]))
@@ -53,6 +56,7 @@ def plot_across_layers(result: xr.Dataset, ax: Axes | None = None, *, probe: str
 
 def plot_neighbours(result: xr.Dataset, ax: Axes | None = None, *, probe: str = "linear cosine") -> Axes:
     """Figures 14 to 17: previous tokens blue, next tokens red-brown; the nearer, the darker."""
+    expect_one_of("probe", probe, result["probe"].values)
     ax = _axes(ax)
     one = result.sel(probe=probe)
     furthest = int(np.abs(one.offset.values).max())
@@ -102,6 +106,7 @@ def plot_losses(result: xr.Dataset, ax: Axes | None = None, *, by: str = "tag", 
 
     least: leave out groups with fewer tokens.
     """
+    expect_one_of("by", by, [name for name in ("tag", "type", "frequency", "position") if f"{name}_tokens" in result])
     ax = _axes(ax)
     last = result.isel(layer=-1)
     counts = last[f"{by}_tokens"].values
