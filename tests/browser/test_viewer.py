@@ -15,7 +15,7 @@ import torch
 
 import families
 import identiscope
-from browser.conftest import until
+from browser.conftest import playwright, until
 from identiscope.experiments.reporting import report_page, view_page
 from identiscope.views.report_data import Page, empty_page, with_attribution, with_structure, with_token_rates
 
@@ -210,9 +210,24 @@ def test_deep_links(open_page: Any, report: Path, page: Page, place: str, expect
         assert found["head"] in layer["heads"] and 0 <= found["row"] < layer["queries"]
 
 
+# Every button that was pressed and every link that a save then followed, in order.
+PRESSED = """() => {
+  if (window.pressed) return;
+  window.pressed = [];
+  addEventListener("click", ({ target }) => window.pressed.push(target.cloneNode().outerHTML), true);
+}"""
+
+
 def saved(tab: Any, selector: str) -> tuple[str, bytes]:
-    with tab.expect_download() as waiting:
-        tab.click(selector)
+    tab.evaluate(PRESSED)
+    try:
+        with tab.expect_download() as waiting:
+            tab.click(selector)
+    except playwright.TimeoutError as error:
+        # How far it came: no press, a press without a link, what the page says of it, or a link without a file.
+        error.add_note(f"{selector}: the page says {tab.locator('[role=alert]').all_inner_texts()}")
+        error.add_note(f"pressed: {tab.evaluate('window.pressed')}")
+        raise
     return waiting.value.suggested_filename, Path(waiting.value.path()).read_bytes()
 
 
@@ -238,6 +253,37 @@ def test_each_view_can_be_saved(open_page: Any, report: Path, trace: Any) -> Non
             cells = np.array([float(one["effective"]) for one in rows]).reshape(true.shape)
             assert np.abs(cells - true).max() < 1.2e-3
             assert rows[5]["key_token"] == trace.tokens[5]
+
+
+@pytest.mark.parametrize(
+    ("broken", "reason"),
+    [
+        ("HTMLCanvasElement.prototype.toDataURL = () => 'data:,'", "larger than this browser can make"),
+        ("Object.defineProperty(Image.prototype, 'src', { set() { this.onerror(); } })", "could not draw the picture"),
+        (
+            "{ const wait = setTimeout; window.setTimeout = (act, time) => wait(act, time / 100);"
+            " Object.defineProperty(Image.prototype, 'src', { set() {} }) }",
+            "has not drawn the picture in 20 seconds",
+        ),
+    ],
+)
+@pytest.mark.parametrize("view", ["#heads", "[data-map=effective]"])
+def test_a_view_that_cannot_be_saved_says_so(chromium: Any, report: Path, view: str, broken: str, reason: str) -> None:
+    tab = chromium.new_page()
+    thrown: list[str] = []
+    tab.on("pageerror", lambda error: thrown.append(str(error)))
+    tab.goto(f"file://{report}#layer=2&head=3&row=4")
+    tab.evaluate("identiscope.ready")
+    tab.evaluate(f"() => {{ {broken}; }}")
+    tab.click(f"{view} [data-save=png]")
+    tab.wait_for_selector(f"{view} [role=alert]")
+    said = tab.inner_text(f"{view} [role=alert]")
+    assert said.startswith("This view could not be saved as PNG: ") and reason in said
+    assert said.endswith("Try again, or save it in another form.")
+    assert len(thrown) == 1 and reason in thrown[0]
+    saved(tab, f"{view} [data-save=csv]")
+    assert tab.locator("[role=alert]").count() == 0
+    tab.close()
 
 
 @pytest.mark.parametrize("width", [1280, 390])

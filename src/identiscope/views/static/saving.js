@@ -2,6 +2,9 @@
 
 import { html, svg } from "./dom.js";
 
+/** Seconds after which a browser that has not drawn a picture is taken not to. */
+const LONGEST_DRAWING = 20;
+
 /**
  * @typedef {object} Exportable
  * @property {string} name  of the file
@@ -29,26 +32,41 @@ export function toSvgText(picture) {
 
 /** @param {SVGElement} picture @returns {Promise<Blob>} */
 export async function toPng(picture) {
-  const image = new Image();
   const url = URL.createObjectURL(new Blob([toSvgText(picture)], { type: "image/svg+xml" }));
   try {
-    await new Promise((resolve, reject) => {
-      image.onload = resolve;
-      image.onerror = () => reject(new Error("the picture could not be drawn"));
-      image.src = url;
-    });
+    const image = await loadedImage(url);
     const [width, height] = ["width", "height"].map((name) => Number(picture.getAttribute(name)));
     const scale = Math.min(2, 8000 / Math.max(width, height));
     const canvas = document.createElement("canvas");
     canvas.width = Math.round(width * scale);
     canvas.height = Math.round(height * scale);
     /** @type {CanvasRenderingContext2D} */ (canvas.getContext("2d")).drawImage(image, 0, 0, canvas.width, canvas.height);
-    return await new Promise((resolve, reject) =>
-      canvas.toBlob((blob) => (blob ? resolve(blob) : reject(new Error("no picture"))), "image/png")
-    );
+    // Not toBlob: in Chromium it waits for the page to be idle, for up to seven seconds.
+    return pngOf(canvas.toDataURL("image/png"));
   } finally {
     URL.revokeObjectURL(url);
   }
+}
+
+/** @param {string} url @returns {Promise<HTMLImageElement>} */
+function loadedImage(url) {
+  return new Promise((resolve, reject) => {
+    const image = new Image();
+    image.onload = () => resolve(image);
+    image.onerror = () => reject(new Error("the browser could not draw the picture"));
+    setTimeout(() => reject(new Error(`the browser has not drawn the picture in ${LONGEST_DRAWING} seconds`)), 1000 * LONGEST_DRAWING);
+    image.src = url;
+  });
+}
+
+/** A canvas's data URL as a file; of a canvas too large for the browser it is empty. @param {string} url */
+function pngOf(url) {
+  const begin = "data:image/png;base64,";
+  if (!url.startsWith(begin)) throw new Error("the picture is larger than this browser can make");
+  const bytes = atob(url.slice(begin.length));
+  const values = new Uint8Array(bytes.length);
+  for (let place = 0; place < bytes.length; place++) values[place] = bytes.charCodeAt(place);
+  return new Blob([values], { type: "image/png" });
 }
 
 /** @param {Blob} blob @param {string} name */
@@ -60,8 +78,9 @@ function save(blob, name) {
   setTimeout(() => URL.revokeObjectURL(link.href), 10000);
 }
 
-/** Three small buttons. @param {() => Exportable} view */
+/** Three small buttons, and what is said where saving fails. @param {() => Exportable} view */
 export function saveButtons(view) {
+  const failure = html("p", { class: "note", role: "alert" });
   /** @param {string} kind @param {(one: Exportable) => Promise<Blob>} make */
   const button = (kind, make) =>
     html(
@@ -72,19 +91,27 @@ export function saveButtons(view) {
         "data-save": kind,
         "aria-label": `Save this view as ${kind.toUpperCase()}`,
         onclick: async () => {
-          const one = view();
-          save(await make(one), `${one.name}.${kind}`);
+          failure.remove();
+          try {
+            const one = view();
+            save(await make(one), `${one.name}.${kind}`);
+          } catch (error) {
+            failure.textContent = `This view could not be saved as ${kind.toUpperCase()}: ${/** @type {Error} */ (error).message}. Try again, or save it in another form.`;
+            (group.closest("figcaption, .top") ?? group).append(failure);
+            throw error;
+          }
         },
       },
       kind.toUpperCase()
     );
-  return html(
+  const group = html(
     "div",
     { class: "saving", role: "group", "aria-label": "Save this view" },
     button("png", async (one) => toPng(await one.picture())),
     button("svg", async (one) => new Blob([toSvgText(await one.picture())], { type: "image/svg+xml" })),
     button("csv", async (one) => new Blob([toCsv(await one.table())], { type: "text/csv" }))
   );
+  return group;
 }
 
 /**
