@@ -61,6 +61,38 @@ def test_a_row_that_may_not_see_the_token_is_left_alone() -> None:
     other = identiscope.attention_alternative(trace, 0, 0, how="avoid", token=18)
     check(trace, 0, 0, other)
     assert not other.total_variation.values[:18].any()
+    assert other.attrs["rows_left_alone"] == list(range(18))
+    some = identiscope.attention_alternative(trace, 0, 0, how="favour", token=18, rows=[3, 19])
+    assert some.attrs["rows_left_alone"] == [3]
+    assert identiscope.attention_alternative(trace, 0, 0, rows=[19]).attrs["rows_left_alone"] == []
+
+
+@pytest.mark.parametrize("how", ["avoid", "favour"])
+def test_rows_that_see_none_of_the_token_are_refused(how: Any) -> None:
+    trace = identiscope.trace(families.ALL["GPT-2"].model(), LONG)
+    with pytest.raises(identiscope.InputError, match="none of these rows may look at it; rows 18 to 19"):
+        identiscope.attention_alternative(trace, 1, 2, how=how, token=18, rows=[12, 15])
+
+
+def test_of_several_tokens_a_row_avoids_those_it_sees() -> None:
+    trace = identiscope.trace(families.ALL["GPT-2"].model(), LONG)
+    both = identiscope.attention_alternative(trace, 1, 2, how="avoid", token=[0, 18], rows=[15, 19])
+    check(trace, 1, 2, both, [15, 19])
+    first = identiscope.attention_alternative(trace, 1, 2, how="avoid", token=0, rows=15)
+    assert both.alternative.values[15, 0] == pytest.approx(first.alternative.values[15, 0], abs=1e-9)
+    assert both.alternative.values[15, 0] < both.raw.values[15, 0] - 1e-3
+    assert both.attrs["rows_left_alone"] == []
+
+
+@pytest.mark.parametrize("kind", [list, np.array, torch.tensor])
+def test_along_takes_any_numbers_and_tells_the_largest_step(kind: Any) -> None:
+    trace = identiscope.trace(families.ALL["BERT"].model(), LONG)
+    direction = kind([float(place % 3) for place in range(20)])
+    other = identiscope.attention_alternative(trace, 1, 2, how="along", rows=np.array([4, 7]), direction=direction)
+    check(trace, 1, 2, other, [4, 7])
+    step = np.linalg.norm(other.alternative.values - other.raw.values, axis=1)
+    assert np.allclose(other.lambda_max.values[[4, 7]], step[[4, 7]], atol=1e-9) and (step[[4, 7]] > 1e-3).all()
+    assert np.isnan(np.delete(other.lambda_max.values, [4, 7])).all()
 
 
 def test_a_realisable_map_is_a_softmax_of_low_rank_logits() -> None:
@@ -74,6 +106,21 @@ def test_a_realisable_map_is_a_softmax_of_low_rank_logits() -> None:
     assert float(other.total_variation.max()) > 1e-3
 
 
+@pytest.mark.parametrize("name", ["BERT", "GPT-2", "GPT-OSS"])
+def test_realisability_can_be_checked_from_the_result(name: str, tmp_path: Any) -> None:
+    trace = identiscope.trace(families.ALL[name].model(), LONG)
+    other = identiscope.attention_alternative(trace, 1, 2, how="realisable")
+    assert other.logit_query.shape[1] == other.logit_key.shape[1] <= 8
+    logits = other.logit_query.values @ other.logit_key.values.T
+    allowed = trace.site(1).allowed_keys(2).numpy()
+    weights = np.where(allowed, np.exp(logits - np.where(allowed, logits, -np.inf).max(1, keepdims=True)), 0)
+    weights *= other.raw.values.sum(1, keepdims=True) / weights.sum(1, keepdims=True)
+    assert np.allclose(weights, other.alternative, atol=1e-12)
+    assert other.solved.dtype == bool and other.solved.shape == (20,)
+    again = identiscope.load_result(identiscope.save_result(other, tmp_path / "realisable"))
+    assert again.identical(other)
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -81,6 +128,15 @@ def test_a_realisable_map_is_a_softmax_of_low_rank_logits() -> None:
         ({"how": "avoid"}, "needs token="),
         ({"how": "along"}, "needs a direction"),
         ({"rows": [20]}, "rows 0 to 19"),
+        ({"rows": 20}, "rows=20 was given; the text has query rows 0 to 19"),
+        ({"rows": []}, r"rows=\[\] was given, expected query rows"),
+        ({"rows": [1.5]}, r"rows=1\.5 was given, expected query rows"),
+        ({"how": "avoid", "token": 9999}, "token=9999 was given; the text has key positions 0 to 19"),
+        ({"how": "avoid", "token": "x"}, "token='x' was given, expected key positions 0 to 19"),
+        ({"how": "favour", "token": [-1]}, "key positions 0 to 19"),
+        ({"how": "along", "direction": "north"}, "direction='north' was given, expected one number for each key"),
+        ({"how": "along", "direction": [1.0, 2.0]}, r"direction of shape \[2\]"),
+        ({"how": "along", "direction": [float("nan")] + [1.0] * 19}, "NaN or infinite"),
         ({"how": "realisable", "rows": [1]}, "leave rows out"),
     ],
 )
@@ -137,6 +193,75 @@ def test_proof_on_smollm2(smollm2: identiscope.Model, layer: int, head: int) -> 
 def test_a_map_of_the_wrong_shape_proves_nothing(minilm: identiscope.Model) -> None:
     with pytest.raises(identiscope.InputError, match=r"shape \(3, 3\); this head's map has \(9, 9\)"):
         identiscope.prove(minilm, "The cat sat on the mat.", 0, 0, torch.eye(3))
+
+
+@pytest.mark.parametrize("name", ["BERT", "GPT-2", "Llama"])
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_a_proof_of_a_padded_text(name: str, side: str) -> None:
+    model = families.ALL[name].model()
+    text = torch.tensor([LONG])
+    gap = torch.zeros(1, 10, dtype=torch.long)
+    order = (gap, text) if side == "left" else (text, gap)
+    mask = torch.cat([torch.full_like(part, int(part is text)) for part in order], 1)
+    padded = {"input_ids": torch.cat(order, 1), "attention_mask": mask}
+    if name != "BERT":
+        padded["position_ids"] = (mask.cumsum(1) - 1).clamp(min=0)
+    trace = identiscope.trace(model, padded)
+    other = identiscope.attention_alternative(trace, 0, 1, rows=[15, 19])
+    proof = identiscope.prove(model, padded, 0, 1, other)
+    same, random = proof.sel(map="alternative"), proof.sel(map="random")
+    assert float(same.total_variation) == pytest.approx(float(other.total_variation.max()))
+    assert float(same.hidden_states) < 1e-9
+    assert float(random.hidden_states) > 1e-3
+    if side == "right":
+        # What stands behind the text changes nothing: the same numbers as of the text alone.
+        alone = identiscope.prove(model, LONG, 0, 1, other)
+        for value in ("head_output", "hidden_states", "logits", "total_variation"):
+            changes = (found[value].sel(map="random") for found in (proof, alone))
+            assert np.isclose(*changes, rtol=1e-6, equal_nan=True)
+
+
+def test_a_proof_compares_the_logits_of_a_padded_text() -> None:
+    family = families.ALL["BART"]
+    model, given = family.model(), dict(family.inputs())
+    gap = torch.ones_like(given["decoder_input_ids"][:, :3])
+    given["decoder_input_ids"] = torch.cat([given["decoder_input_ids"], 0 * gap], 1)
+    given["decoder_attention_mask"] = torch.cat([torch.ones_like(family.inputs()["decoder_input_ids"]), 0 * gap], 1)
+    trace = identiscope.trace(model, given)
+    other = identiscope.attention_alternative(trace, 1, 2, kind="cross")
+    proof = identiscope.prove(model, given, 1, 2, other, kind="cross")
+    for value in (proof.hidden_states, proof.logits):
+        assert float(value.sel(map="alternative")) < 1e-9
+        assert float(value.sel(map="random")) > 1e-4
+
+
+def test_a_proof_of_another_kind_of_attention_is_refused() -> None:
+    family = families.ALL["BART"]
+    model, given = family.model(), dict(family.inputs())
+    given["decoder_input_ids"] = given["input_ids"]
+    trace = identiscope.trace(model, given)
+    other = identiscope.attention_alternative(trace, 1, 2, kind="encoder-self", rows=[3])
+    assert other.alternative.shape == trace.site(1, "cross").attention(2).shape
+    with pytest.raises(identiscope.InputError, match=r"made for .*'encoder-self'.* not for .*'cross'"):
+        identiscope.prove(model, given, 1, 2, other, kind="cross")
+
+
+@pytest.mark.parametrize(
+    ("give", "message"),
+    [
+        (lambda trace: identiscope.attention_maps(trace, 0, 0), "result of 'attention_maps' was given"),
+        (lambda trace: "a map", "alternative of type str"),
+    ],
+)
+def test_what_holds_no_alternative_proves_nothing(give: Any, message: str) -> None:
+    model = families.ALL["BERT"].model()
+    with pytest.raises(identiscope.InputError, match=message):
+        identiscope.prove(model, LONG, 0, 0, give(identiscope.trace(model, LONG)))
+
+
+def test_a_proof_is_of_one_text() -> None:
+    with pytest.raises(identiscope.InputError, match="2 texts were given"):
+        identiscope.prove(families.ALL["BERT"].model(), [LONG, LONG], 0, 0, torch.eye(20))
 
 
 def test_proofs_say_nothing_where_nothing_moved(minilm: identiscope.Model) -> None:

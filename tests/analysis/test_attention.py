@@ -149,6 +149,59 @@ def test_intervals_contain_the_weight_and_are_attained() -> None:
     assert np.allclose(identifiable.lower, identifiable.upper)
 
 
+def test_intervals_come_in_the_order_asked_for() -> None:
+    trace = identiscope.trace(families.ALL["GPT-2"].model(), LONG)
+    cells = [(18, 2), (4, 1), (18, 0)]
+    result = identiscope.attention_intervals(trace, 0, 1, cells=cells)
+    assert list(zip(result["query"].values, result["key"].values, strict=True)) == cells
+    assert list(result.key_token.values) == [trace.tokens[key] for _, key in cells]
+    strongest = identiscope.attention_intervals(trace, 0, 1, top=6).weight.values
+    largest = sorted(trace.site(0).attention(1).flatten().tolist(), reverse=True)[:6]
+    assert np.allclose(strongest, largest, atol=1e-14)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"cells": []}, "no cells were given"),
+        ({"cells": [3]}, "expected at least one pair"),
+        ({"row": 1.5}, r"row=1\.5 was given, expected one query position"),
+        ({"row": 20}, "query 20 was asked for, expected one of 0 to 19"),
+        ({"top": 0}, "expected between 1 and 400"),
+    ],
+)
+def test_intervals_that_cannot_be_asked_for(options: Any, message: str) -> None:
+    trace = identiscope.trace(families.ALL["BERT"].model(), LONG)
+    with pytest.raises(identiscope.InputError, match=message):
+        identiscope.attention_intervals(trace, 0, 1, **options)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("name", ["BERT", "GPT-2", "Llama", "GPT-OSS"])
+@pytest.mark.filterwarnings("ignore:the rank of heads")
+def test_maps_are_those_of_the_map_shown_whatever_the_precision(name: str, dtype: torch.dtype) -> None:
+    model: Any = families.ALL[name].model()
+    trace = identiscope.trace(model.to(dtype), LONG)
+    maps = identiscope.attention_maps(trace, 1, 2, ("raw", "effective", "null", "effective_simplex_span"))
+    raw, _, transformed = literal(trace.site(1), 2)
+    assert np.array_equal(maps.raw, raw)
+    allowed = trace.site(1).allowed_keys(2).numpy()
+    found = identiscope.attention_identifiability(trace, layers=[1]).sel(layer=1, head=2)
+    for kind, dimension, with_ones in (
+        ("effective", found.null_dimension, False),
+        ("effective_simplex_span", found.simplex_null_dimension, True),
+    ):
+        # A direction that the precision of the pass cannot tell from noise is left out: a matter of rank.
+        points = [reference.with_ones(transformed[keys]) if with_ones else transformed[keys] for keys in allowed]
+        whole = [len(part) - reference.rank_of(part, 1e-9) == int(dimension[row]) for row, part in enumerate(points)]
+        assert sum(whole) >= 18
+        cells = maps[kind].values
+        assert np.allclose((cells @ transformed)[whole], (raw @ transformed)[whole], atol=1e-10)
+        if with_ones:
+            assert np.allclose(cells.sum(1)[whole], raw.sum(1)[whole], atol=1e-10)
+    assert np.allclose(maps.null, maps.raw - maps.effective, atol=1e-14)
+
+
 def test_results_are_saved_with_what_made_them(tmp_path: Any) -> None:
     trace = identiscope.trace(families.ALL["BERT"].model(), LONG)
     result = identiscope.attention_identifiability(trace, layers=[1])

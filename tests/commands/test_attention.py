@@ -6,10 +6,13 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from matplotlib.figure import Figure
 
+import identiscope
 from identiscope.cli import main
 from identiscope.errors import InputError
 from identiscope.results import load_result
+from identiscope.views.result_pages import result_page
 
 TEXT = (
     "One, two, three, four, five, six, seven, eight, nine, ten, eleven, twelve, thirteen, and so on it went till noon."
@@ -49,6 +52,8 @@ def test_one_head(method: str) -> None:
     chosen = ("--layer", "2", "--head", "3")
     weights = json.loads(invoke("minilm", TEXT, *chosen, "--method", method, "--top", "4", "--json").output)["weights"]
     assert len(weights) == 4
+    strengths = [abs(cell[method]) for cell in weights]
+    assert strengths == sorted(strengths, reverse=True)
     row = json.loads(invoke("minilm", TEXT, *chosen, "--row", str(weights[0]["query"]), "--json").output)["weights"]
     assert abs(weights[0][method]) == pytest.approx(max(abs(cell[method]) for cell in row))
     for cell in weights:
@@ -61,7 +66,29 @@ def test_every_weight_of_a_head(tmp_path: Path) -> None:
     text = "one two three four five six seven eight nine ten " * 4
     result = invoke("minilm", text, "--layer", "0", "--head", "3", "--all", "--out", str(out))
     assert result.exit_code == 0, result.output
-    assert load_result(out).sizes["cell"] == 42 * 42
+    assert "all 1764 weights, the strongest by raw attention first" in result.output
+    saved = load_result(out)
+    assert saved.sizes["cell"] == 42 * 42
+    assert (saved.raw.values[:-1] >= saved.raw.values[1:]).all()
+
+
+@pytest.mark.parametrize("arguments", [("--top", "4"), ("--row", "7")])
+def test_what_is_saved_of_a_head_can_be_drawn_and_shown(arguments: tuple[str, str], tmp_path: Path) -> None:
+    out = tmp_path / "head.safetensors"
+    result = invoke("minilm", TEXT, "--layer", "2", "--head", "3", *arguments, "--out", str(out))
+    assert result.exit_code == 0, result.output
+    saved = identiscope.load_result(out)
+    assert saved.identiscope.plot(Figure().add_subplot()).get_ylabel() == "attention"
+    assert saved.identiscope.to_html(tmp_path / "head.html").stat().st_size > 0
+    columns = result_page(saved).header["tables"][0]["columns"]
+    assert {"weight", "lower", "upper", "raw", "effective", "null", "effective_simplex_span"} < set(columns)
+    assert (abs(saved.weight - saved.raw) < 1e-14).all()
+    trace = identiscope.trace("minilm", TEXT)
+    expected = identiscope.attention_intervals(
+        trace, 2, 3, cells=list(zip(saved["query"].values, saved["key"].values, strict=True))
+    )
+    for name in expected.data_vars:
+        assert (abs(saved[name] - expected[name]) < 1e-9).all()
 
 
 def test_one_row(tmp_path: Path) -> None:
@@ -97,7 +124,13 @@ def test_usage(arguments: tuple[str, ...], message: str) -> None:
         (("--layer", "1", "--head", "1", "--row", "99"), "positions 0 to 35"),
     ],
 )
-def test_out_of_range(arguments: tuple[str, ...], message: str) -> None:
+def test_out_of_range_is_refused_before_the_work(
+    arguments: tuple[str, ...], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def work(*_: Any, **__: Any) -> None:
+        raise AssertionError("the work began")
+
+    monkeypatch.setattr("identiscope.analysis.attention.attention_identifiability", work)
     result = invoke("minilm", TEXT, *arguments)
     assert isinstance(result.exception, InputError)
     assert message in str(result.exception)

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 import reference
 from identiscope.errors import InputError, MathError
+from identiscope.linalg.polytope import Certificate, worst_certificate
 from identiscope.methods.alternatives import (
     alternative_along,
     alternative_avoiding,
@@ -64,6 +65,20 @@ def test_along_goes_to_the_edge(seed, keys, channels, kind, sink):
     expected = row + reference.largest_step(row, inward) * inward
     assert np.abs(found.row.numpy() - expected).max() < 1e-9
     assert found.row.min() < 1e-12
+    unit = inward / np.linalg.norm(inward)
+    assert found.lambda_max == pytest.approx(reference.largest_step(row, unit), abs=1e-9)
+    assert found.lambda_max == pytest.approx(np.linalg.norm(found.row.numpy() - row), abs=1e-9)
+
+
+@pytest.mark.parametrize("size", [1e-300, 1e300])
+def test_only_where_a_direction_points_matters(size):
+    value, projection, attention, _ = build(3, 12, 3)
+    direction = torch.from_numpy(np.random.default_rng(4).standard_normal(12))
+    given_ = tensors(value, projection, attention)
+    found = alternative_along(*given_, size * direction, head=0, query=4)
+    expected = alternative_along(*given_, direction, head=0, query=4)
+    assert found.row.tolist() == pytest.approx(expected.row.tolist(), abs=1e-12)
+    assert found.lambda_max == pytest.approx(expected.lambda_max, abs=1e-12)
 
 
 def test_avoiding_and_favouring_are_the_ends_of_the_interval():
@@ -162,10 +177,28 @@ def test_realisable_says_when_it_cannot():
         realisable_alternative(*tensors(value, projection, attention), head=0, key_channels=3)
 
 
+def test_a_certificate_of_many_rows_is_that_of_the_worst_and_hides_no_nan():
+    good, bad = Certificate(0.1, 1e-12, 2e-12, 3e-12), Certificate(-0.2, 1e-3, 1e-13, 4e-12)
+    assert worst_certificate([good, bad]) == Certificate(-0.2, 1e-3, 2e-12, 4e-12)
+    unknown = Certificate(*[float("nan")] * 4)
+    for several in ([good, unknown], [unknown, good]):
+        worst = worst_certificate(several)
+        assert np.isnan(
+            [worst.least_weight, worst.row_sum_error, worst.output_error, worst.output_error_relative]
+        ).all()
+
+
 def test_errors():
     given_ = tensors(*build(11, 8, 2)[:3])
     with pytest.raises(InputError, match="direction of shape"):
         alternative_along(*given_, torch.ones(3), head=0, query=0)
+    for wrong in (torch.nan, torch.inf):
+        with pytest.raises(InputError, match="NaN or infinite"):
+            alternative_along(*given_, torch.tensor([1.0] * 7 + [wrong]), head=0, query=0)
+    with pytest.raises(InputError, match=r"query=1\.5 was given"):
+        alternative_farthest(*given_, head=0, query=1.5)
+    with pytest.raises(InputError, match=r"keys=\[\] was given"):
+        alternative_avoiding(*given_, head=0, query=0, keys=[])
     with pytest.raises(InputError, match="measure"):
         alternative_farthest(*given_, head=0, query=0, measure="euclid")
     with pytest.raises(InputError, match="allowed keys"):

@@ -85,7 +85,7 @@ def test_head_cells_and_top_agree_and_report_progress():
     place = {(int(q), int(k)): i for i, (q, k) in enumerate(zip(whole.query, whole.key, strict=True))}
     top = intervals(*tensors, head=0, allowed="causal", top=4)
     largest = np.sort(attention[0].ravel())[::-1][:4]
-    assert sorted(top.weight.tolist(), reverse=True) == largest.tolist()
+    assert top.weight.tolist() == largest.tolist()
     cells = list(zip(top.query.tolist(), top.key.tolist(), strict=True))
     some = intervals(*tensors, head=0, allowed="causal", cells=cells)
     assert some.upper.tolist() == top.upper.tolist()
@@ -94,10 +94,44 @@ def test_head_cells_and_top_agree_and_report_progress():
         assert float(top.lower[index]) == pytest.approx(float(whole.lower[place[cell]]), abs=1e-10)
 
 
+def test_cells_come_back_in_the_order_given():
+    value, projection, attention, _ = build(2, 7, 2)
+    tensors = torch.from_numpy(value), torch.from_numpy(projection), rows_of(torch.from_numpy(attention))
+    cells = [(5, 1), (0, 3), (5, 0), (2, 6), (0, 3), (5, 6)]
+    found = intervals(*tensors, head=1, cells=cells)
+    assert list(zip(found.query.tolist(), found.key.tolist(), strict=True)) == cells
+    assert found.weight.tolist() == [attention[1, query, key] for query, key in cells]
+    for index, (query, key) in enumerate(cells):
+        alone = intervals(*tensors, head=1, query=query, keys=[key])
+        assert float(found.lower[index]) == pytest.approx(float(alone.lower[0]), abs=1e-10)
+        assert float(found.upper[index]) == pytest.approx(float(alone.upper[0]), abs=1e-10)
+        assert float(found.lower_row[index, key]) == float(found.lower[index])
+        assert float(found.upper_row[index, key]) == float(found.upper[index])
+
+
+def test_what_cannot_be_answered_is_refused_before_any_work():
+    value, projection, attention, _ = build(3, 4, 2, "causal")
+    moved = []
+    with pytest.raises(InputError, match="may not look"):
+        intervals(
+            torch.from_numpy(value), torch.from_numpy(projection), rows_of(torch.from_numpy(attention)),
+            allowed="causal", head=0, cells=[(3, 0), (0, 3)], progress=lambda *step: moved.append(step),
+        )  # fmt: skip
+    assert moved == []
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"query": 9}, "query 9"),
+        ({"query": 1.5}, r"query=1\.5 was given, expected one query position"),
+        ({"query": 1, "keys": []}, r"keys=\[\] was given, expected key positions of query 1"),
+        ({"query": 1, "keys": [0.5]}, r"keys=0\.5 was given, expected key positions of query 1"),
+        ({"cells": []}, "no cells were given, expected at least one pair"),
+        ({"cells": [3]}, r"cells=\[3\] was given, expected at least one pair"),
+        ({"cells": [(1, 0.5)]}, "expected at least one pair"),
+        ({"top": 0}, "the top 0 weights were asked for, expected between 1 and 10"),
+        ({"top": 2.5}, r"top=2\.5 was given, expected how many"),
         ({"query": 1, "top": 2}, "more than one"),
         ({"keys": [1]}, "keys without a query"),
         ({"query": 1, "keys": [3]}, "may not look"),

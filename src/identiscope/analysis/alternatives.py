@@ -11,6 +11,7 @@ from torch import Tensor
 
 from identiscope.analysis.site_tensors import SiteTensors, chosen_sites, provenance, site_tensors
 from identiscope.errors import InputError
+from identiscope.linalg.polytope import worst_certificate
 from identiscope.methods.alternatives import (
     Alternative,
     alternative_along,
@@ -18,6 +19,7 @@ from identiscope.methods.alternatives import (
     alternative_farthest,
     alternative_favouring,
 )
+from identiscope.methods.polytopes import whole_numbers
 from identiscope.methods.realisable_alternative import realisable_alternative
 from identiscope.results import make_result
 
@@ -33,9 +35,9 @@ def attention_alternative(
     head: int,
     *,
     how: How = "farthest",
-    rows: Sequence[int] | None = None,
+    rows: int | Sequence[int] | None = None,
     token: int | Sequence[int] | None = None,
-    direction: Tensor | None = None,
+    direction: Tensor | np.ndarray | Sequence[float] | None = None,
     measure: Literal["total_variation", "jensen_shannon"] = "total_variation",
     starts: int = 2,
     seed: int = 0,
@@ -51,16 +53,23 @@ def attention_alternative(
     how: `farthest` (the farthest found, by `measure`; its distance is a lower bound), `avoid` or `favour` the
     key position(s) `token`, `along` a `direction` [key] projected on the null space, `realisable`: a map that
     some query and key of the head's own width produce by a softmax. rows: change only these queries.
-    The certificate is in the attributes: `least_weight`, `row_sum_error`, `output_error`, `output_error_relative`.
+    The certificate of the changed rows is in the attributes: `least_weight`, `row_sum_error`, `output_error`,
+    `output_error_relative`; and so are `rows_left_alone`, those of the rows that may see no such `token`.
+
+    `along` also gives `lambda_max` [query] (§3.3), the step along the direction whose part in the null space has
+    length one, NaN for rows that were not asked for. `realisable` gives the factors of its logits, `logit_query`
+    [query, channel] and `logit_key` [key, channel], of which each row is a softmax over the keys it may see, scaled
+    to the row sum; and `solved` [query], false where the output could not be met to 1e-10.
     """
     if how not in get_args(How):
         raise InputError(f"how={how!r} was given; expected one of {', '.join(get_args(How))}.")
     site = chosen_sites(trace, [layer], kind, stream)[0]
     held = site_tensors(site).of_head(head)
     raw = held.raw(slice(0, site.queries))[0]
-    chosen = list(range(site.queries)) if rows is None else list(rows)
-    if any(not 0 <= row < site.queries for row in chosen):
-        raise InputError(f"rows {chosen} were asked for; the text has query rows 0 to {site.queries - 1}.")
+    chosen = list(range(site.queries)) if rows is None else _places(rows, "rows", "query rows", site.queries)
+    keys = [] if token is None else _places(token, "token", "key positions", site.keys)
+    extra: dict[str, Any] = {}
+    left_alone: list[int] = []
     if how == "realisable":
         if rows is not None or site.query is None:
             raise InputError("a realisable map is of all rows of a captured head; leave rows out, and trace a model.")
@@ -69,10 +78,19 @@ def attention_alternative(
         )
         changed, certificate = found.attention, asdict(found.certificate)
         distances = (found.total_variation, found.jensen_shannon)
+        extra = {
+            "logit_query": (("query", "channel"), found.query),
+            "logit_key": (("key", "channel"), found.key),
+            "solved": (("query",), found.solved),
+        }
     else:
-        changed, certificate, distances = _row_by_row(
-            held, raw, chosen, _finder(held, how, token, direction, measure, starts, seed), progress
-        )
+        if how in ("avoid", "favour"):
+            left_alone = _cannot_see(held, how, chosen, keys)
+        finder = _finder(held, how, keys, direction, measure, starts, seed)
+        moving = [row for row in chosen if row not in left_alone]
+        changed, certificate, distances, steps = _row_by_row(raw, moving, finder, progress)
+        if how == "along":
+            extra = {"lambda_max": (("query",), steps)}
     return make_result(
         "attention_alternative",
         {
@@ -80,31 +98,33 @@ def attention_alternative(
             "raw": (("query", "key"), raw),
             "total_variation": (("query",), distances[0]),
             "jensen_shannon": (("query",), distances[1]),
+            **extra,
         },
         coordinates={
             "query_token": ("query", list(trace.streams[site.query_stream].tokens)),
             "key_token": ("key", list(trace.streams[site.key_stream].tokens)),
         },
         provenance=provenance(
-            trace, site, layer=layer, head=head, how=how, rows=rows, token=_positions(token), seed=seed
+            trace, site, layer=layer, head=head, how=how, rows=None if rows is None else chosen, token=keys, seed=seed
         )
-        | certificate,
+        | certificate
+        | {"rows_left_alone": left_alone},
     )
 
 
-Finder = Callable[[int], Alternative | None]
+Finder = Callable[[int], Alternative]
 
 
 def _finder(
     held: SiteTensors,
     how: str,
-    token: int | Sequence[int] | None,
-    direction: Tensor | None,
+    keys: list[int],
+    direction: Tensor | np.ndarray | Sequence[float] | None,
     measure: Any,
     starts: int,
     seed: int,
 ) -> Finder:
-    """A function from a query to its alternative; None where the query may not look at the token."""
+    """A function from a query to its alternative."""
     tensors = (held.value, held.projection, held.raw)
     common = _common(held)
     if how == "farthest":
@@ -114,39 +134,67 @@ def _finder(
     if how == "along":
         if direction is None:
             raise InputError('how="along" needs a direction [key].')
-        return lambda query: alternative_along(*tensors, direction, query=query, **common)
-    keys = _positions(token)
-    if not keys:
-        raise InputError(f"how={how!r} needs token=, one key position or several.")
+        way = _direction(direction)
+        return lambda query: alternative_along(*tensors, way, query=query, **common)
     function = alternative_avoiding if how == "avoid" else alternative_favouring
     allowed = held.site.allowed_keys(held.heads[0])
-    return lambda query: (
-        function(*tensors, query=query, keys=keys, **common) if bool(allowed[query, keys].all()) else None
+    # On a key that the row may not see it has no weight in any case.
+    return lambda query: function(
+        *tensors, query=query, keys=[key for key in keys if bool(allowed[query, key])], **common
     )
 
 
+def _cannot_see(held: SiteTensors, how: str, rows: list[int], keys: list[int]) -> list[int]:
+    """Those of the rows that may look at none of the keys; an error if that is all of them."""
+    if not keys:
+        raise InputError(f"how={how!r} needs token=, one key position or several.")
+    sees = held.site.allowed_keys(held.heads[0])[:, keys].any(1)
+    blind = [row for row in rows if not bool(sees[row])]
+    if len(blind) == len(rows):
+        able = sees.nonzero()[:, 0].tolist()
+        those = f"rows {able[0]} to {able[-1]} hold those that may" if able else "no row of this head may"
+        raise InputError(
+            f"how={how!r} was asked for with token={keys} and rows={rows}, but none of these rows may look at it; "
+            f"{those}. Choose such a row, or another token."
+        )
+    return blind
+
+
 def _row_by_row(
-    held: SiteTensors, raw: Tensor, rows: list[int], finder: Finder, progress: Callable[[int, int], None] | None
-) -> tuple[Tensor, dict[str, float], tuple[Tensor, Tensor]]:
+    raw: Tensor, rows: list[int], finder: Finder, progress: Callable[[int, int], None] | None
+) -> tuple[Tensor, dict[str, float], tuple[Tensor, Tensor], Tensor]:
     changed, distances = raw.clone(), torch.zeros(2, len(raw), dtype=torch.float64)
-    worst = {"least_weight": 0.0, "row_sum_error": 0.0, "output_error": 0.0, "output_error_relative": 0.0}
+    steps = torch.full((len(raw),), torch.nan, dtype=torch.float64)
+    certificates = []
     for done, row in enumerate(rows, 1):
         found = finder(row)
-        if found is not None:
-            changed[row] = found.row
-            distances[0, row], distances[1, row] = found.total_variation, found.jensen_shannon
-            for name, value in asdict(found.certificate).items():
-                worst[name] = min(worst[name], value) if name == "least_weight" else max(worst[name], value)
+        changed[row] = found.row
+        distances[0, row], distances[1, row] = found.total_variation, found.jensen_shannon
+        if found.lambda_max is not None:
+            steps[row] = found.lambda_max
+        certificates.append(found.certificate)
         if progress is not None:
             progress(done, len(rows))
-    return changed, worst, (distances[0], distances[1])
+    return changed, asdict(worst_certificate(certificates)), (distances[0], distances[1]), steps
 
 
 def _common(held: SiteTensors) -> dict[str, Any]:
     return {"head": 0, "queries": held.site.queries, "allowed": held.allowed, "precision": held.precision}
 
 
-def _positions(token: int | Sequence[int] | None) -> list[int]:
-    if token is None:
-        return []
-    return [int(token)] if isinstance(token, (int, np.integer)) else [int(place) for place in token]
+def _places(given: Any, name: str, what: str, count: int) -> list[int]:
+    """One position or several, each within the text."""
+    expected = f"{what} 0 to {count - 1}"
+    places = whole_numbers(given, name, expected)
+    if any(not 0 <= place < count for place in places):
+        raise InputError(f"{name}={given!r} was given; the text has {expected}.")
+    return places
+
+
+def _direction(given: Any) -> Tensor:
+    """A direction [key] of torch, NumPy or a list as float64."""
+    try:
+        values = given.detach().cpu() if isinstance(given, Tensor) else np.asarray(given, dtype=np.float64)
+        return torch.as_tensor(values, dtype=torch.float64)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"direction={given!r} was given, expected one number for each key: {error}") from error

@@ -1,6 +1,7 @@
 """Attention identifiability of a Trace: how much of each map is real, labelled by layer, head and token."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
@@ -15,10 +16,11 @@ from identiscope.methods.attention_rank import attention_rank
 from identiscope.methods.canonical import canonical
 from identiscope.methods.effective import effective
 from identiscope.methods.effective_simplex_span import effective_simplex_span
-from identiscope.methods.factored import FactoredAttention
+from identiscope.methods.factored import FactoredAttention, rows_of
 from identiscope.methods.intervals import intervals
 from identiscope.methods.layer_rank import layer_rank
 from identiscope.methods.null import null
+from identiscope.methods.polytopes import whole_number
 from identiscope.methods.row_rank import row_rank
 from identiscope.results import make_result
 
@@ -108,7 +110,9 @@ def _of_site(site: "Site", value_bias: bool, types: Tensor) -> dict[str, np.ndar
         precision=held.precision,
         value_bias=bias,
     )
-    spectrum = attention_rank(held.value, held.projection, precision=held.precision, value_bias=bias).spectrum
+    spectrum = attention_rank(
+        held.value, held.projection, precision=held.precision, value_bias=bias, layer=site.layer, heads=held.heads
+    ).spectrum
     values: dict[str, Any] = {
         "null_share": moments.unexplained("head"),
         "row_null_share": moments.unexplained("row"),
@@ -179,20 +183,27 @@ def attention_maps(
     stream: str | None = None,
     value_bias: bool = True,
 ) -> xr.Dataset:
-    """Raw, effective, null, simplex-span and canonical attention of one head, each [query, key]."""
+    """Raw, effective, null, simplex-span and canonical attention of one head, each [query, key].
+
+    All are those of the raw map shown, in float64: the effective ones keep its output, and the simplex span its row
+    sums, but for directions of T that the precision of the pass cannot tell from noise. (`factored_attention` works
+    from the context that the pass itself computed, and agrees to that precision.)
+    """
     site = chosen_sites(trace, [layer], kind, stream)[0]
     held = site_tensors(site).of_head(head)
+    raw = held.raw(slice(0, site.queries))
+    held = replace(held, context=raw @ held.value.double(), row_sum=raw.sum(-1))
     options = _options(held, value_bias)
     simple: dict[str, Any] = {"allowed": held.allowed, "precision": held.precision}
     factor = projection_factor(held.projection)
     makers: dict[str, Callable[[], Tensor]] = {
-        "raw": lambda: held.raw(slice(0, site.queries)),
+        "raw": lambda: raw,
         "effective": lambda: effective(held.value, factor, held.context, **options).dense(),
-        "null": lambda: null(held.value, factor, held.context, held.raw, **options).dense(),
+        "null": lambda: null(held.value, factor, held.context, rows_of(raw), **options).dense(),
         "effective_simplex_span": lambda: effective_simplex_span(
             held.value, factor, held.context, row_sum=held.row_sum, **simple
         ).dense(),
-        "canonical": lambda: canonical(held.value, factor, held.raw, queries=site.queries, **simple).dense(),
+        "canonical": lambda: canonical(held.value, factor, rows_of(raw), queries=site.queries, **simple).dense(),
     }
     unknown = sorted(set(maps) - set(makers))
     if unknown:
@@ -220,8 +231,11 @@ def attention_intervals(
     """Between which bounds weights of one head may lie, the output being what it is: axis cell.
 
     Choose one query `row`, some `cells` (query, key), the `top` largest weights, or nothing for the whole
-    head, which solves up to two linear programs per weight. `lower_row` and `upper_row` attain the bounds.
+    head, which solves up to two linear programs per weight. Cells come in the order given, with `top` the largest
+    first. `lower_row` and `upper_row` attain the bounds.
     """
+    if row is not None:
+        row = whole_number(row, "row", "one query position")
     site = chosen_sites(trace, [layer], kind, stream)[0]
     held = site_tensors(site).of_head(head)
     found = intervals(

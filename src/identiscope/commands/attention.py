@@ -69,6 +69,7 @@ def attention(
         raise InputError(f"{model} reads no text; use identiscope.attention_identifiability from Python.")
     found = trace(loaded, given, target=target, truncate=truncate)
     kind = kind or found.kinds[0]
+    _check_place(found, kind, layer, head, row)
     with progress_bar("layers") as moved:
         result = attention_identifiability(found, kind=kind, value_bias=not without_value_bias, progress=moved)
     with progress_bar("verdict") as moved:
@@ -80,16 +81,17 @@ def attention(
         detail = _head_detail(
             found, layer, head, row, method or "raw", None if everything else top or 10, kind, not without_value_bias
         )
-        report["weights"] = detail.to_dataframe().reset_index().to_dict(orient="records")
+        # The raw map holds the weight too.
+        shown = detail.drop_vars(["lower_row", "upper_row", "weight"])
+        report["weights"] = shown.to_dataframe().reset_index().to_dict(orient="records")
     else:
-        chosen = result if layer is None else _one_layer(result, layer)
-        report["heads"] = _head_rows(chosen)
+        report["heads"] = _head_rows(result if layer is None else result.sel(layer=[layer]))
     if out is not None:
         save_result(result if detail is None else detail, out)
     if as_json:
         click.echo(json.dumps(_without_nan(report), indent=2))
         return
-    _print(report, layer, head, row, method or "raw")
+    _print(report, layer, head, row, method or "raw", everything)
     if out is not None:
         click.echo(f"\nsaved: {out}")
 
@@ -103,11 +105,20 @@ def _without_nan(value: Any) -> Any:
     return None if isinstance(value, float) and value != value else value
 
 
-def _one_layer(result: Any, layer: int) -> Any:
-    known = result["layer"].values.tolist()
-    if layer not in known:
-        raise InputError(f"layer {layer} was asked for; there are layers {known[0]} to {known[-1]}.")
-    return result.sel(layer=[layer])
+def _check_place(found: Any, kind: str, layer: int | None, head: int | None, row: int | None) -> None:
+    """Refuse a layer, head or row that is not there, before the work that would need it."""
+    from identiscope.analysis.site_tensors import chosen_sites
+
+    sites = {site.layer: site for site in chosen_sites(found, None, kind, None)}
+    if layer is None:
+        return
+    if layer not in sites:
+        raise InputError(f"layer {layer} was asked for; there are layers {min(sites)} to {max(sites)}.")
+    site = sites[layer]
+    if head is not None:
+        site.place(head)
+    if row is not None and not 0 <= row < site.queries:
+        raise InputError(f"row {row} was asked for; the text has query positions 0 to {site.queries - 1}.")
 
 
 def _head_rows(result: Any) -> list[dict[str, Any]]:
@@ -134,36 +145,34 @@ def _head_rows(result: Any) -> list[dict[str, Any]]:
 def _head_detail(
     found: Any, layer: int, head: int, row: int | None, method: str, top: int | None, kind: str, value_bias: bool
 ) -> Any:
-    """Weights of one head in every map, with their intervals: of one row, or the `top` by `method`, or all."""
+    """Intervals of one head's weights, and each weight in every map.
+
+    The weights of one row, or the `top` strongest by `method`, or all of them, strongest first.
+    """
     import numpy as np
 
     from identiscope.analysis.attention import attention_intervals, attention_maps
     from identiscope.views.progress import progress_bar
 
     maps = attention_maps(found, layer, head, METHODS, kind=kind, value_bias=value_bias)  # type: ignore[arg-type]
-    size = maps.sizes["query"]
-    if row is not None and not 0 <= row < size:
-        raise InputError(f"row {row} was asked for; the text has query positions 0 to {size - 1}.")
     cells = None
-    if row is None and top is not None:
-        site = found.site(layer, kind)
-        allowed = site.allowed_keys(head).numpy()
+    if row is None:
+        allowed = found.site(layer, kind).allowed_keys(head).numpy()
         strength = np.where(allowed, np.abs(maps[method].values), -1.0)
-        order = np.argsort(-strength, axis=None)[: min(top, int(allowed.sum()))]
-        cells = [
-            (int(place // size_of_row), int(place % size_of_row))
-            for size_of_row in [strength.shape[1]]
-            for place in order
-        ]
+        order = np.argsort(-strength, axis=None, kind="stable")[: int(allowed.sum())][:top]
+        cells = [(int(place) // strength.shape[1], int(place) % strength.shape[1]) for place in order]
     with progress_bar("intervals") as moved:
         result = attention_intervals(found, layer, head, row=row, cells=cells, kind=kind, progress=moved)
     pairs = list(zip(result["query"].values, result["key"].values, strict=True))
     for name in METHODS:
         result[name] = ("cell", [float(maps[name].values[query, key]) for query, key in pairs])
-    return result.drop_vars(["lower_row", "upper_row", "weight"])
+    result.attrs["options"] |= {"top": None if row is not None else top, "method": method, "value_bias": value_bias}
+    return result
 
 
-def _print(report: dict[str, Any], layer: int | None, head: int | None, row: int | None, method: str) -> None:
+def _print(
+    report: dict[str, Any], layer: int | None, head: int | None, row: int | None, method: str, everything: bool
+) -> None:
     from identiscope.views.terminal import console, print_table, readable
 
     out = console()
@@ -189,7 +198,11 @@ def _print(report: dict[str, Any], layer: int | None, head: int | None, row: int
             )
             for cell in report["weights"]
         ]
-        which = f"row {row}" if row is not None else f"{len(rows)} strongest weights by {method} attention"
+        which = f"{len(rows)} strongest weights by {method} attention"
+        if row is not None:
+            which = f"row {row}"
+        elif everything:
+            which = f"all {len(rows)} weights, the strongest by {method} attention first"
         print_table(f"Layer {layer}, head {head}: {which}", columns, rows, out)
         return
     columns = dict.fromkeys(("layer", "head", "rank", "dim LN(T)", "dim LN([T,1])"), "right")

@@ -1,5 +1,6 @@
 """All attention rows with the same output as one given row."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -7,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from identiscope.errors import InputError
+from identiscope.linalg.allowed import check_attention
 from identiscope.linalg.linear_program import RowPrograms
 from identiscope.linalg.simplex_constraints import SimplexConstraints
 
@@ -76,13 +77,20 @@ def certify(points: Tensor, rows: Tensor, alternative: Tensor) -> Certificate:
     )
 
 
+def worst_certificate(certificates: Sequence[Certificate]) -> Certificate:
+    """What holds for all of several rows; NaN in any of them is NaN here, since it certifies nothing."""
+    # NumPy's extremes keep a NaN wherever it stands; those of Python drop it, depending on the order.
+    return Certificate(
+        float(np.min([one.least_weight for one in certificates])),
+        float(np.max([one.row_sum_error for one in certificates])),
+        float(np.max([one.output_error for one in certificates])),
+        float(np.max([one.output_error_relative for one in certificates])),
+    )
+
+
 def row_polytope(constraint: SimplexConstraints, row: Tensor, inside: Tensor) -> RowPolytope:
     """Polytope of one row of raw attention [key], over the keys where `inside` [key] is true."""
-    if bool((row < 0).any()) or not bool(torch.isfinite(row).all()) or bool((row[~inside] != 0).any()):
-        raise InputError(
-            "the attention row has negative weights, weights that are not finite, or weight on keys that are "
-            "not allowed; pass raw attention after the softmax, and the mask that belongs to it"
-        )
+    check_attention(row, inside)
     return RowPolytope(
         row[inside].double().numpy(),
         np.ascontiguousarray(constraint.basis.numpy()),

@@ -15,14 +15,15 @@ from identiscope.linalg.polytope import Certificate, RowPolytope
 from identiscope.linalg.projection_factor import ProjectionFactor
 from identiscope.linalg.tolerance import DIRECTION_FLOOR
 from identiscope.methods.factored import RawRows
-from identiscope.methods.polytopes import head_rows
+from identiscope.methods.polytopes import head_rows, whole_numbers
 
 
 @dataclass(frozen=True)
 class Alternative:
     """An attention row [key] with the output and row sum of another, and the certificate that it is one.
 
-    `total_variation` and `jensen_shannon` (nats) say how far it is from the raw row.
+    `total_variation` and `jensen_shannon` (nats) say how far it is from the raw row. `lambda_max` (§3.3) is how far
+    it went along a direction whose part in the null space has length one; None where there was no direction.
     """
 
     query: int
@@ -30,6 +31,7 @@ class Alternative:
     certificate: Certificate
     total_variation: float
     jensen_shannon: float
+    lambda_max: float | None = None
 
 
 def alternative_along(
@@ -58,7 +60,11 @@ def alternative_along(
     polytope = head_rows(value, output_projection, raw, head, queries, allowed, precision).polytope(query)
     if direction.shape != (polytope.keys,):
         raise InputError(f"a direction of shape {list(direction.shape)} was given, expected [key={polytope.keys}]")
+    if not bool(torch.isfinite(direction).all()):
+        raise InputError("the direction has NaN or infinite entries; give a finite number for each key")
     wanted = direction.double().numpy()[polytope.allowed]
+    # Only where it points matters; of its own size a norm may overflow.
+    wanted = wanted / (np.abs(wanted).max() or 1.0)
     inward = wanted - polytope.basis @ (polytope.basis.T @ wanted)
     # Once more: the first projection leaves a rounding error relative to what was taken away.
     inward = inward - polytope.basis @ (polytope.basis.T @ inward)
@@ -71,7 +77,7 @@ def alternative_along(
     inward = inward / size
     row = torch.from_numpy(polytope.row)
     step = float(largest_step(row, torch.from_numpy(inward)))
-    return _alternative(polytope, query, np.maximum(polytope.row + step * inward, 0))
+    return _alternative(polytope, query, np.maximum(polytope.row + step * inward, 0), step)
 
 
 def alternative_avoiding(
@@ -175,19 +181,21 @@ def _distance(measure: str, row: np.ndarray, other: np.ndarray) -> float:
 
 
 def _indicator(polytope: RowPolytope, query: int, keys: Sequence[int]) -> np.ndarray:
-    chosen = np.isin(polytope.allowed, list(keys))
-    if chosen.sum() != len(set(keys)) or not len(keys):
+    wanted = whole_numbers(keys, "keys", f"key positions of query {query}")
+    chosen = np.isin(polytope.allowed, wanted)
+    if chosen.sum() != len(set(wanted)):
         raise InputError(
-            f"keys {list(keys)} of query {query} were given, expected some of its {len(polytope.allowed)} allowed keys"
+            f"keys {wanted} of query {query} were given, expected some of its {len(polytope.allowed)} allowed keys"
         )
     return chosen.astype(float)
 
 
-def _alternative(polytope: RowPolytope, query: int, row: np.ndarray) -> Alternative:
+def _alternative(polytope: RowPolytope, query: int, row: np.ndarray, lambda_max: float | None = None) -> Alternative:
     return Alternative(
         query,
         polytope.full(row),
         polytope.certificate(row),
         _distance("total_variation", polytope.row, row),
         _distance("jensen_shannon", polytope.row, row),
+        lambda_max,
     )

@@ -1,5 +1,6 @@
 """Between which bounds an attention weight may lie, the output being what it is."""
 
+import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -12,7 +13,7 @@ from identiscope.linalg.allowed import Allowed
 from identiscope.linalg.polytope import RowPolytope
 from identiscope.linalg.projection_factor import ProjectionFactor
 from identiscope.methods.factored import RawRows
-from identiscope.methods.polytopes import HeadRows, head_rows
+from identiscope.methods.polytopes import HeadRows, head_rows, whole_number, whole_numbers
 
 #: Called with the number of weights done and their total.
 Progress = Callable[[int, int], None]
@@ -54,8 +55,8 @@ def intervals(
     """[min, max] of weights over {a ≥ 0, a·[T,1] = A·[T,1]}: two linear programs per weight, often only one.
 
     Which weights: those of one `query` (all its allowed keys, or `keys`), some `cells` (query, key), the
-    `top` largest weights of the head, or, with none of these, the whole head. `progress(done, total)` is
-    called after each weight.
+    `top` largest weights of the head, or, with none of these, the whole head. They come in the order of `keys`
+    or `cells`, the largest first with `top`. `progress(done, total)` is called after each weight.
 
     >>> from identiscope.methods.factored import rows_of
     >>> attention = torch.tensor([[[0.5, 0.25, 0.25]]])
@@ -69,18 +70,16 @@ def intervals(
             "(with keys= for some of its weights), or cells, or top, or nothing for the whole head"
         )
     rows = head_rows(value, output_projection, raw, head, queries, allowed, precision)
+    chosen = _chosen(rows, query, keys, cells, top)
+    # Row by row, since all programs of a row share their constraints; put back in order at the end.
     wanted: dict[int, list[int]] = {}
-    if cells is not None:
-        for row, key in cells:
-            wanted.setdefault(row, []).append(key)
-    elif query is not None:
-        wanted[query] = list(keys) if keys is not None else _allowed(rows, query)
-    elif top is not None:
-        for row, key in _largest(rows, top):
-            wanted.setdefault(row, []).append(key)
-    else:
-        wanted = {row: _allowed(rows, row) for row in range(rows.allowed.queries)}
-    total, done = sum(map(len, wanted.values())), 0
+    places: dict[int, list[int]] = {}
+    for place, (row, key) in enumerate(chosen):
+        wanted.setdefault(row, []).append(key)
+        places.setdefault(row, []).append(place)
+    for row, columns in wanted.items():
+        _check_allowed(rows, row, columns)
+    total, done = len(chosen), 0
     parts = []
     for row, columns in wanted.items():
 
@@ -91,14 +90,50 @@ def intervals(
                 progress(done, total)
 
         parts.append(_of_row(rows.polytope(row), row, columns, one_done))
-    return Intervals(*(torch.cat(field) for field in zip(*parts, strict=True)))
+    order = torch.tensor([place for part in places.values() for place in part]).argsort()
+    return Intervals(*(torch.cat(field)[order] for field in zip(*parts, strict=True)))
+
+
+def _chosen(
+    rows: HeadRows,
+    query: int | None,
+    keys: Sequence[int] | None,
+    cells: Sequence[tuple[int, int]] | None,
+    top: int | None,
+) -> list[tuple[int, int]]:
+    """The cells (query, key) that were asked for, in order."""
+    if cells is not None:
+        return _pairs(cells)
+    if top is not None:
+        return _largest(rows, whole_number(top, "top", "how many of the largest weights"))
+    if query is None:
+        return [(row, key) for row in range(rows.allowed.queries) for key in _allowed(rows, row)]
+    row = whole_number(query, "query", "one query position")
+    given = _allowed(rows, row) if keys is None else whole_numbers(keys, "keys", f"key positions of query {row}")
+    return [(row, key) for key in given]
+
+
+def _pairs(cells: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    expected = "expected at least one pair (query, key) of whole numbers, such as [(4, 7)]"
+    try:
+        pairs = [(operator.index(query), operator.index(key)) for query, key in cells]
+    except (TypeError, ValueError):
+        raise InputError(f"cells={cells!r} was given, {expected}") from None
+    if not pairs:
+        raise InputError(f"no cells were given, {expected}")
+    return pairs
+
+
+def _check_allowed(rows: HeadRows, query: int, keys: list[int]) -> None:
+    """Refuse what cannot be answered before the first linear program."""
+    known = set(_allowed(rows, query))
+    missing = [key for key in keys if key not in known]
+    if missing:
+        raise InputError(f"keys {missing} of query {query} were asked for, but that query may not look at them")
 
 
 def _of_row(polytope: RowPolytope, query: int, columns: list[int], one_done: Callable[[], None]) -> tuple[Tensor, ...]:
     position = {int(key): index for index, key in enumerate(polytope.allowed)}
-    missing = [key for key in columns if key not in position]
-    if missing:
-        raise InputError(f"keys {missing} of query {query} were asked for, but that query may not look at them")
     row, places = polytope.row, [position[key] for key in columns]
     highest = []
     for place in places:
@@ -138,10 +173,11 @@ def _allowed(rows: HeadRows, query: int) -> list[int]:
 
 def _largest(rows: HeadRows, top: int) -> list[tuple[int, int]]:
     """The cells of largest raw weight of a head, largest first."""
+    count = int(rows.allowed.count().sum())
+    if not 1 <= top <= count:
+        raise InputError(f"the top {top} weights were asked for, expected between 1 and {count}")
     cells = []
     for query in range(rows.allowed.queries):
         keys, row = _allowed(rows, query), rows.row(query)
         cells += sorted(((float(row[key]), query, key) for key in keys), key=lambda cell: -cell[0])[:top]
-    if not 1 <= top <= len(cells):
-        raise InputError(f"the top {top} weights were asked for, expected between 1 and {len(cells)}")
     return [(query, key) for _, query, key in sorted(cells, key=lambda cell: -cell[0])[:top]]

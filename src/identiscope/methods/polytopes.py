@@ -1,6 +1,8 @@
 """From the tensors of a site to the rows of one head and their polytopes: what intervals and alternatives share."""
 
+import operator
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,6 +14,27 @@ from identiscope.linalg.projection_factor import ProjectionFactor
 from identiscope.linalg.simplex_constraints import SimplexConstraints, head_constraints
 from identiscope.methods.effective import as_factor
 from identiscope.methods.factored import RawRows, raw_block
+
+
+def whole_number(given: Any, name: str, expected: str) -> int:
+    """A whole number of Python, NumPy or torch as an int, or an InputError that says what was expected."""
+    try:
+        return operator.index(given)
+    except TypeError:
+        raise InputError(f"{name}={given!r} was given, expected {expected}: a whole number") from None
+
+
+def whole_numbers(given: Any, name: str, expected: str) -> list[int]:
+    """One whole number or several as a list with at least one."""
+    if isinstance(given, (str, bytes)):
+        several = None
+    elif hasattr(given, "__iter__") and getattr(given, "ndim", 1) != 0:
+        several = list(given)
+    else:
+        several = [given]
+    if not several:
+        raise InputError(f"{name}={given!r} was given, expected {expected}: one whole number or several")
+    return [whole_number(one, name, expected) for one in several]
 
 
 @dataclass(frozen=True)
@@ -33,6 +56,7 @@ class HeadRows:
 
     def polytope(self, query: int) -> RowPolytope:
         """All rows with the same output as that of one query."""
+        query = whole_number(query, "query", "one query position")
         inside, row = self.allowed.row(query), self.row(query)
         constraint = self.common
         if constraint is None:
