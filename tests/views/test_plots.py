@@ -212,6 +212,19 @@ def test_null_attention_that_is_rounding_is_drawn_as_zero(minilm: identiscope.Mo
         assert (np.abs(colours[:, :3] - neutral).max() < 0.02) == is_rounding  # of 256 shades the next ones, at most
 
 
+def test_names_of_many_tokens_do_not_overlap(minilm: identiscope.Model) -> None:
+    trace = identiscope.trace(minilm, PASSAGE)
+    for result, options in (
+        (identiscope.attention_intervals(trace, 2, 3, row=4), {}),
+        (identiscope.attention_alternative(trace, 2, 3, rows=[4], starts=1), {"row": 4}),
+    ):
+        drawn = identiscope.plot(result, Figure(figsize=(7, 4.5), layout="constrained").add_subplot(), **options)
+        drawn.figure.draw_without_rendering()
+        boxes = [label.get_window_extent() for label in drawn.get_xticklabels()]
+        assert 40 < len(boxes) < len(trace.tokens)
+        assert all(first.x1 <= second.x0 for first, second in pairwise(boxes))
+
+
 def test_tokens_with_dollars_are_not_formulas() -> None:
     trace = identiscope.trace(families.ALL["BERT"].model(), families.TEXT)
     result = identiscope.attention_maps(trace, 0, 0)

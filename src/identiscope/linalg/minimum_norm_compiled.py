@@ -66,7 +66,7 @@ def solve_rows(
         _solve(upper, targets[row], start)
         residual = _newton(basis, targets[row], allowed, whole, start, steps, finished, duals[row])
         if residual > finished:
-            interior_point(basis, targets[row], allowed, start)
+            _interior_point(basis, targets[row], allowed, start)
             if _newton(basis, targets[row], allowed, whole, start, steps, finished, second) < residual:
                 duals[row] = second
 
@@ -127,7 +127,7 @@ def _newton(
 
 
 @_compiled
-def interior_point(basis: Numbers, target: Numbers, allowed: NDArray[np.bool_], dual: Numbers) -> None:
+def _interior_point(basis: Numbers, target: Numbers, allowed: NDArray[np.bool_], dual: Numbers) -> None:
     """Write the dual of ½‖a‖² over a ≥ 0, a·basis = target, by Mehrotra's predictor and corrector.
 
     The bounds z ≥ 0 of a ≥ 0 satisfy a − Bλ − z = 0. Every step solves Bᵀ·(1 + z/a)⁻¹·B, in which every key
@@ -172,7 +172,7 @@ def interior_point(basis: Numbers, target: Numbers, allowed: NDArray[np.bool_], 
                         product -= in_weights[key] * in_bounds[key]
                     wanted[key] = product / weights[key]
                     total = _dot(basis[key], dual) + bounds[key] - weights[key] + wanted[key]
-                    in_weights[key] = total
+                    in_weights[key] = total  # finished below, when the change of the dual is known
                     factor = weights[key] + damped[key] * total
                     for i in range(directions):
                         right[i] -= factor * basis[key, i]

@@ -1,6 +1,6 @@
 """Plots of attention results. Each takes a result and an `ax`, and returns the `ax`."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -166,8 +166,7 @@ def plot_attention_intervals(result: xr.Dataset, ax: Axes) -> Axes:
     names = [str(token) for token in result["key_token"].values]
     if not one_row:
         names = [f"{query} → {key}" for query, key in zip(result["query_token"].values, names, strict=True)]
-    size = "small" if len(places) <= 40 else 5
-    ax.set_xticks(places, [plain_token(name) for name in names], rotation=90, fontsize=size)
+    name_bars(ax, names)
     ax.set(ylabel="attention", ylim=(0, None), xlim=(-0.6, len(places) - 0.4))
     if one_row:
         token, place = plain_token(result["query_token"].values[0]), int(result["query"].values[0])
@@ -186,12 +185,21 @@ def _signed_square(values: Any) -> Any:
 
 
 def name_tokens(ax: Axes, result: xr.Dataset) -> None:
-    """Keys along the x axis and queries along the y axis by their tokens."""
+    """Keys along the x axis of a map and queries along its y axis by their tokens."""
+    _write_names(ax.set_xticks, result["key_token"].values, READABLE, 90)
+    _write_names(ax.set_yticks, result["query_token"].values, READABLE, 0)
+
+
+def name_bars(ax: Axes, names: Iterable[Any]) -> None:
+    """Bars along the x axis by their tokens; without a colour bar there is room for twice as many as on a map."""
+    _write_names(ax.set_xticks, names, 2 * READABLE, 90)
+
+
+def _write_names(place: Callable[..., object], names: Iterable[Any], readable: int, turn: int) -> None:
     # Of more tokens than can be read, every second, third, … is named.
-    keys, queries = ([plain_token(token) for token in result[f"{axis}_token"].values] for axis in ("key", "query"))
-    for names, place, turn in ((keys, ax.set_xticks, 90), (queries, ax.set_yticks, 0)):
-        shown = range(0, len(names), -(-len(names) // READABLE))
-        place(shown, [names[at] for at in shown], fontsize=8 - len(shown) / 20, rotation=turn)
+    tokens = [plain_token(name) for name in names]
+    shown = range(0, len(tokens), -(-len(tokens) // readable))
+    place(shown, [tokens[at] for at in shown], fontsize=8 - len(shown) / 20, rotation=turn)
 
 
 def _name(result: xr.Dataset, axis: str, place: int) -> str:

@@ -7,7 +7,7 @@ import xarray as xr
 from matplotlib.axes import Axes
 
 from identiscope.errors import InputError
-from identiscope.views.attention_plots import READABLE, name_tokens, plain_token, signed_map
+from identiscope.views.attention_plots import name_bars, name_tokens, plain_token, signed_map
 from identiscope.views.plotting import expect_one_of
 
 # Wong's palette: told apart by colour-blind readers; hatched, so that colour is not needed.
@@ -55,9 +55,7 @@ def _row(result: xr.Dataset, ax: Axes, row: int) -> Axes:
     ax.bar(places - 0.2, one["raw"].values, width=0.4, color=RAW, label="raw")
     ax.bar(places + 0.2, one["alternative"].values, width=0.4, color=ALTERNATIVE, hatch="////", edgecolor="white",
            linewidth=0, label="alternative")  # fmt: skip
-    shown = places[:: -(-len(places) // (2 * READABLE))]
-    names = [plain_token(token) for token in result["key_token"].values]
-    ax.set_xticks(shown, [names[place] for place in shown], rotation=90, fontsize=8 - len(shown) / 20)
+    name_bars(ax, result["key_token"].values)
     ax.set(ylabel="attention", ylim=(0, None), xlim=(-0.6, len(places) - 0.4))
     what = f"from {plain_token(one['query_token'].item())} (position {row})"
     _title(result, ax, what, f"total variation {one['total_variation'].item():.2g}")
