@@ -6,17 +6,17 @@ nothing but safetensors is needed to read it, and reading it runs no code.
 """
 
 import json
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import xarray as xr
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import load_file, save
 
 from identiscope import __version__
 from identiscope.errors import InputError
+from identiscope.files import write_file
 
 FORMAT = "identiscope-result-1"
 
@@ -59,18 +59,7 @@ def save_result(result: xr.Dataset, path: str | Path) -> Path:
         variables[str(name)] = entry
     attributes = json.dumps(_plain(dict(result.attrs)))
     header = {"format": FORMAT, "variables": json.dumps(variables), "attributes": attributes}
-    path = Path(path)
-    check_writable(path)
-    save_file(arrays, str(path), metadata=header)
-    return path
-
-
-def check_writable(path: Path) -> None:
-    """Refuse a path that cannot be written, before the work that was to go there."""
-    if path.is_dir():
-        raise InputError(f"{path} is a directory; give a file.")
-    if not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
-        raise InputError(f"{path} cannot be written: {path.parent} is no directory, or not writable.")
+    return write_file(path, save(arrays, metadata=header))
 
 
 def load_result(path: str | Path) -> xr.Dataset:

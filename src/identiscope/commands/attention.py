@@ -54,7 +54,8 @@ def attention(
     from identiscope.analysis.verdict import verdict
     from identiscope.capture import load, trace
     from identiscope.capture.samples import PASSAGE
-    from identiscope.results import check_writable, save_result
+    from identiscope.files import check_writable
+    from identiscope.results import save_result
     from identiscope.views.progress import progress_bar
 
     if (head is not None and layer is None) or (row is not None and head is None):

@@ -35,7 +35,7 @@ def report(model: str, texts: tuple[str, ...], text_file: Path | None, out: Path
     It holds everything and asks nothing of any network. Several TEXTs give several files, numbered. A RUN is the
     directory of a corpus run: its page shows the corpus as a whole. Without TEXT, a built-in passage is used.
     """
-    from identiscope.results import check_writable
+    from identiscope.files import check_writable
 
     if text_file is not None and texts:
         raise click.UsageError("give a text or --file, not both.")

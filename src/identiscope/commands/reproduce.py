@@ -103,6 +103,7 @@ def _read(source: str, label: str | None = None) -> list[Any]:
 
 def _write(made: Any, out: Path, title: str, about: list[tuple[str, str]]) -> None:
     """Write each figure as it comes, and the page anew with it: an interrupt loses nothing."""
+    from identiscope.files import make_directory
     from identiscope.views.figures import Missing
     from identiscope.views.reproduction import write_figure, write_page
     from identiscope.views.terminal import console
@@ -111,7 +112,7 @@ def _write(made: Any, out: Path, title: str, about: list[tuple[str, str]]) -> No
     figures: list[Any] = []
     missing: list[tuple[str, str]] = []
     words = {True: "holds", False: "does not hold", None: "undecided"}
-    out.mkdir(parents=True, exist_ok=True)
+    make_directory(out)
     path = write_page(out, title, about, figures, missing)
     try:
         for item in made:

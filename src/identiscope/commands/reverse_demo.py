@@ -35,13 +35,14 @@ def reverse_demo(out: Path, given: Path | None, **options: Any) -> None:
         save_reversal,
         train_reversal,
     )
+    from identiscope.files import make_directory
     from identiscope.results import save_result
     from identiscope.views import reversal_plots, reversal_tables
     from identiscope.views.progress import progress_bar
     from identiscope.views.terminal import console
     from identiscope.views.token_progress import share_bar
 
-    out.mkdir(parents=True, exist_ok=True)
+    make_directory(out)
     seed = options["seed"]
     if given is None:
         config = ReversalConfig(options["length"], options["vocabulary"], options["width"])

@@ -63,6 +63,7 @@ def structure(model: str, corpus: Path, **options: Any) -> None:
     from identiscope.capture import load
     from identiscope.corpus.readers import read_corpus
     from identiscope.experiments.structure import corpus_structure, shared_subspaces
+    from identiscope.files import make_directory
     from identiscope.results import save_result
     from identiscope.views import structure_tables as tables
     from identiscope.views.progress import progress_bar
@@ -75,7 +76,7 @@ def structure(model: str, corpus: Path, **options: Any) -> None:
     loaded = load(model, revision=options["revision"], trust_remote_code=options["trust_remote_code"])
     chosen = {name: options[name] for name in ("layers", "heads", "kind", "truncate")}
     out: Path = options["out"]
-    out.mkdir(parents=True, exist_ok=True)
+    make_directory(out)
     screen = console()
     with progress_bar("structure") as moved:
         result = corpus_structure(

@@ -47,6 +47,7 @@ def train_identifiable(corpus: Path, test: Path | None, **options: Any) -> None:
     from identiscope.experiments.identifiable_classifier import Classifier, save_classifier
     from identiscope.experiments.identifiable_comparison import compare_attention, variants_with
     from identiscope.experiments.identifiable_training import TrainingRecipe
+    from identiscope.files import make_directory
     from identiscope.results import save_result
     from identiscope.views.identifiable_tables import print_comparison, save_comparison_plots
     from identiscope.views.terminal import console
@@ -63,7 +64,7 @@ def train_identifiable(corpus: Path, test: Path | None, **options: Any) -> None:
 
     given, held_out = read(corpus), None if test is None else read(test)
     out: Path = options["out"]
-    out.mkdir(parents=True, exist_ok=True)
+    make_directory(out)
     chosen = options["variants"] or VARIANTS[1:3]
     known = variants_with(options["key_width"])
     recipe = TrainingRecipe(

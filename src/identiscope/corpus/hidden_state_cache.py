@@ -24,6 +24,7 @@ from identiscope.capture.models import Model
 from identiscope.capture.norms import EmbeddingNorms
 from identiscope.corpus.readers import Text, token_tags
 from identiscope.errors import CaptureError, InputError
+from identiscope.files import ASIDE, make_directory, saying, write_file
 
 FORMAT = "identiscope-hidden-states-1"
 _STREAMS = ("encoder", "tokens", "text")
@@ -119,24 +120,27 @@ def capture_hidden_states(
                 " this one."
             )
         return found
-    directory.mkdir(parents=True, exist_ok=True)
-    if any(path.name != "tokens.json" and not path.name.endswith(".npy") for path in directory.iterdir()):
+    make_directory(directory)
+    if any(path.name != "tokens.json" and not path.name.endswith(".npy") for path in _kept(directory)):
         raise InputError(f"{directory} holds other files; name an empty directory for hidden states.")
-    with _Writer(directory) as writer:
+    with saying(directory), _Writer(directory) as writer:
         for begin in range(0, len(texts), batch_size):
             part = texts[begin : begin + batch_size]
             _capture(model, part, truncate, writer)
             if progress is not None:
                 progress(min(begin + batch_size, len(texts)) / len(texts), "capturing hidden states")
     counts = {"layers": writer.layers - 1, "width": writer.width, "tokens": writer.rows, "cut": writer.cut}
-    (directory / "tokens.json").write_text(json.dumps(writer.labels), encoding="utf-8")
+    write_file(directory / "tokens.json", json.dumps(writer.labels).encode())
     manifest = wanted | counts | {
         "embedding_norm": "embedding_sum" in writer.files, "model_name": model.name, "version": __version__,
     }  # fmt: skip
-    unfinished = directory / "manifest.part"
-    unfinished.write_text(json.dumps(manifest, indent=1), encoding="utf-8")
-    unfinished.rename(directory / "manifest.json")
+    write_file(directory / "manifest.json", json.dumps(manifest, indent=1).encode())
     return HiddenStates(directory, manifest)
+
+
+def _kept(directory: Path) -> list[Path]:
+    """What is in a directory but for what a killed process left unfinished."""
+    return [path for path in directory.iterdir() if not path.name.startswith(ASIDE)]
 
 
 def open_hidden_states(directory: str | Path) -> HiddenStates:

@@ -27,11 +27,11 @@ from identiscope.corpus.shards import (
     read_shard_file,
     remove_unfinished,
     shard_path,
-    write_file,
     write_shard,
     writing,
 )
 from identiscope.errors import InputError
+from identiscope.files import make_directory, write_file
 
 ENGINES = ("local", "ray")
 
@@ -143,10 +143,8 @@ def corpus_facts(corpus: Corpus) -> CorpusFacts:
 
 
 def _make_directory(directory: Path) -> None:
-    if directory.exists() and not directory.is_dir():
-        raise InputError(f"{directory} is a file; give a directory for the Run.")
+    make_directory(directory)
     with writing(directory):
-        directory.mkdir(parents=True, exist_ok=True)
         foreign = [path.name for path in directory.iterdir() if not path.name.startswith((".lock", ".part-"))]
         if foreign and NAME not in foreign:
             raise InputError(f"{directory} holds other files ({foreign[0]}) and no Run; name an empty directory.")

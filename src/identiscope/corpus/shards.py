@@ -1,23 +1,22 @@
 """Shards on disk: written aside and renamed, so that a shard is there as a whole or not at all; hashed, so that one
 that is damaged or of another Run is noticed."""
 
-import errno
 import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 from identiscope.corpus.manifest import canonical
 from identiscope.corpus.run_shard import ShardFiles
 from identiscope.errors import InputError
+from identiscope.files import ASIDE, flush, saying
 
 FORMAT = "identiscope-shard-1"
 RECORD = "shard.json"
-_ASIDE = ".part-"
 
 
 class DamagedShard(InputError):
@@ -43,7 +42,7 @@ def write_shard(directory: Path, run: str, shard: ShardFiles) -> dict[str, Any]:
     }
     record["hash"] = hashlib.sha256(canonical(record)).hexdigest()
     place = shard_path(directory, shard.number)
-    aside = place.with_name(_ASIDE + place.name)
+    aside = place.with_name(ASIDE + place.name)
     with writing(place):
         shutil.rmtree(aside, ignore_errors=True)
         aside.mkdir(parents=True)
@@ -51,51 +50,24 @@ def write_shard(directory: Path, run: str, shard: ShardFiles) -> dict[str, Any]:
             for name, data in shard.files.items():
                 _write(aside / name, data)
             _write(aside / RECORD, (json.dumps(record, indent=1, sort_keys=True) + "\n").encode())
-            _sync_directory(aside)
+            flush(aside)
             aside.rename(place)
         except OSError:
             shutil.rmtree(aside, ignore_errors=True)
             raise
-        _sync_directory(place.parent)
+        flush(place.parent)
     return record
 
 
-def write_file(path: Path, data: bytes) -> None:
-    """Write one file aside and rename it into place."""
-    with writing(path):
-        aside = path.with_name(_ASIDE + path.name)
-        try:
-            _write(aside, data)
-            aside.rename(path)
-        except OSError:
-            aside.unlink(missing_ok=True)
-            raise
-        _sync_directory(path.parent)
-
-
-@contextmanager
-def writing(path: Path) -> Iterator[None]:
-    """What the system refuses, said in words; what was written before is whole in any case."""
-    try:
-        yield
-    except OSError as error:
-        reasons = {
-            errno.ENOSPC: "the disk is full; free some space",
-            errno.EDQUOT: "the quota is used up; free some space",
-            errno.EACCES: "there is no permission to write there; change it, or name another directory",
-            errno.EPERM: "there is no permission to write there; change it, or name another directory",
-            errno.EROFS: "the file system is read-only; name another directory",
-        }
-        reason = reasons.get(error.errno or 0, f"{error}; see to it")
-        raise InputError(
-            f"{path} could not be written: {reason}. All shards written before are whole; the same command goes on."
-        ) from error
+def writing(path: Path) -> AbstractContextManager[None]:
+    """What the system refuses, said in words."""
+    return saying(path, "All shards written before are whole; the same command goes on.")
 
 
 def remove_unfinished(directory: Path) -> None:
     """Remove what a killed process was writing."""
     for place in (directory, directory / "shards"):
-        for path in place.glob(f"{_ASIDE}*"):
+        for path in place.glob(f"{ASIDE}*"):
             shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
@@ -103,7 +75,7 @@ def finished_shards(directory: Path, manifest: Mapping[str, Any], *, verify: boo
     """The records of the shards that are there; one that is damaged or foreign is named in a `DamagedShard`."""
     records: dict[int, dict[str, Any]] = {}
     for path in sorted((directory / "shards").glob("*")):
-        if path.name.startswith(_ASIDE):
+        if path.name.startswith(ASIDE):
             continue
         if not path.name.isdigit() or int(path.name) >= manifest["shards"]:
             raise DamagedShard(f"{path} is no shard of this Run, which has {manifest['shards']}. Remove it.")
@@ -155,11 +127,3 @@ def _write(path: Path, data: bytes) -> None:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
-
-
-def _sync_directory(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import save
 from torch import Tensor, nn
 
 from identiscope.capture.forward import forward
@@ -17,6 +17,7 @@ from identiscope.capture.inputs import encode
 from identiscope.capture.models import Model
 from identiscope.corpus.readers import Text
 from identiscope.errors import InputError
+from identiscope.files import make_directory, write_file
 
 
 @dataclass(frozen=True)
@@ -74,16 +75,14 @@ def fine_tune(
         for begin in range(0, len(test), batch_size):
             part = [texts[index] for index in test[begin : begin + batch_size]]
             right += int((head(_summary(tuned, part, first)).argmax(1) == _goals(part, labels)).sum())
-    directory.mkdir(parents=True, exist_ok=True)
+    make_directory(directory)
     saved: Any = tuned.module
     with redirect_stderr(StringIO()):  # transformers draws a bar there, terminal or not
         saved.save_pretrained(directory)
     model.tokenizer.save_pretrained(directory)
-    save_file(
-        {"weight": head.weight.detach().contiguous(), "bias": head.bias.detach().contiguous()},
-        str(directory / "head.safetensors"),
-        metadata={"labels": "\t".join(labels), "token": "first" if first else "last"},
-    )
+    weights = {"weight": head.weight.detach().contiguous(), "bias": head.bias.detach().contiguous()}
+    about = {"labels": "\t".join(labels), "token": "first" if first else "last"}
+    write_file(directory / "head.safetensors", save(weights, metadata=about))
     return FineTuned(directory, labels, tuple(losses), right / len(test), len(test))
 
 

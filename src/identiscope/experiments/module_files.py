@@ -6,22 +6,20 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file, save
 from torch import nn
 
 from identiscope.errors import InputError
-from identiscope.results import check_writable
+from identiscope.files import write_file
 
 Module = TypeVar("Module", bound=nn.Module)
 
 
 def save_module(module: nn.Module, path: str | Path, kind: str, about: Mapping[str, Any]) -> Path:
     """Write the weights of a module; kind: the name of the format, about: what goes into the header as JSON."""
-    path = Path(path)
-    check_writable(path)
     header = {"format": kind, **{name: json.dumps(value) for name, value in about.items()}}
-    save_file({name: value.contiguous() for name, value in module.state_dict().items()}, str(path), metadata=header)
-    return path
+    tensors = {name: value.contiguous() for name, value in module.state_dict().items()}
+    return write_file(path, save(tensors, metadata=header))
 
 
 def load_module(

@@ -8,11 +8,12 @@ from typing import Any
 import torch
 import xarray as xr
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors.torch import save
 
 from identiscope.corpus.hidden_state_cache import HiddenStates
 from identiscope.errors import InputError
 from identiscope.experiments.token_setup import Fitted, Setup, input_embeddings, probe_by_fold
+from identiscope.files import write_file
 from identiscope.methods.token_identifiability import random_guess, score
 from identiscope.methods.token_pairs import Pairs
 from identiscope.methods.token_probes import ProbeSet
@@ -35,9 +36,7 @@ def save_probes(fitted: Fitted, result: xr.Dataset, path: str | Path) -> Path:
     if not tensors:
         raise InputError("there is nothing to save: the naive probe has no weights.")
     about = {"layers": [int(layer) for layer in result.layer.values], **result.attrs}
-    path = Path(path)
-    save_file(tensors, str(path), metadata={"format": FORMAT, "about": json.dumps(about)})
-    return path
+    return write_file(path, save(tensors, metadata={"format": FORMAT, "about": json.dumps(about)}))
 
 
 def load_probes(path: str | Path) -> tuple[dict[str, ProbeSet], dict[str, Any]]:

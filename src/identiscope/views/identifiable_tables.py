@@ -7,6 +7,7 @@ import xarray as xr
 from rich.console import Console
 
 from identiscope.views.identifiable_plots import plot_comparison
+from identiscope.views.plotting import save_figure
 from identiscope.views.terminal import print_table
 
 #: file name → what is drawn
@@ -100,9 +101,7 @@ def save_comparison_plots(result: xr.Dataset, directory: Path) -> list[Path]:
     for stem, values in PICTURES.items():
         figure, ax = plt.subplots(figsize=(7, 4.5), layout="constrained")
         plot_comparison(result, ax, values=values)
-        paths.append(directory / f"{stem}.png")
-        figure.savefig(paths[-1], dpi=150)
-        plt.close(figure)
+        paths.append(save_figure(figure, directory / f"{stem}.png"))
     return paths
 
 

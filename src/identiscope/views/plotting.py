@@ -3,12 +3,15 @@
 import inspect
 from collections.abc import Callable, Iterable
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import xarray as xr
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from identiscope.errors import InputError
+from identiscope.files import replacing
 
 # method → the function in views that draws its result.
 PLOTS = {
@@ -79,6 +82,18 @@ def plot(result: xr.Dataset, ax: Axes | None = None, **options: Any) -> Axes:
     except InputError:
         plt.close(figure)  # or a notebook would show it, empty
         raise
+
+
+def save_figure(figure: Figure, path: Path, **options: Any) -> Path:
+    """Write a figure in the format that the name ends in, and close it."""
+    import matplotlib.pyplot as plt
+
+    try:
+        with replacing(path) as aside:
+            figure.savefig(aside, format=path.suffix.removeprefix("."), dpi=150, **options)
+    finally:
+        plt.close(figure)
+    return path
 
 
 def expect_one_of(name: str, given: object, among: Iterable[Any]) -> None:

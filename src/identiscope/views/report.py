@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from identiscope.results import check_writable
+from identiscope.files import write_file
 from identiscope.views.bundle import report_script, static
 from identiscope.views.report_data import Page
 
@@ -56,10 +56,7 @@ def page_html(page: Page) -> str:
 
 def write_report(page: Page, path: str | Path) -> Path:
     """Write the page to one HTML file."""
-    path = Path(path)
-    check_writable(path)
-    path.write_text(page_html(page), encoding="utf-8", newline="\n")
-    return path
+    return write_file(path, page_html(page).encode("utf-8"))
 
 
 def header_json(page: Page) -> str:

@@ -5,9 +5,10 @@ from html import escape
 from importlib import import_module
 from pathlib import Path
 
+from identiscope.files import make_directory, write_file
 from identiscope.results import save_result
 from identiscope.views.figures import Figure
-from identiscope.views.plotting import plot
+from identiscope.views.plotting import plot, save_figure
 
 _HOLDS = {True: ("holds", "holds"), False: ("fails", "does not hold"), None: ("open", "undecided")}
 
@@ -31,7 +32,7 @@ def write_figure(figure: Figure, directory: Path) -> list[str]:
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    directory.mkdir(parents=True, exist_ok=True)
+    make_directory(directory)
     stems = []
     saved: dict[int, str] = {}
     for panel in figure.panels:
@@ -45,8 +46,7 @@ def write_figure(figure: Figure, directory: Path) -> list[str]:
         for kind in ("png", "svg"):
             # Without a date, so that the same numbers give the same file.
             about = {"Date": None} if kind == "svg" else {}
-            picture.savefig(directory / f"{stem}.{kind}", dpi=150, metadata=about)
-        plt.close(picture)
+            save_figure(picture, directory / f"{stem}.{kind}", metadata=about)
         # Panels of one result share its data.
         if id(panel.result) not in saved:
             saved[id(panel.result)] = save_result(panel.result, directory / f"{stem}.safetensors").stem
@@ -87,9 +87,7 @@ def write_page(
 <h2>Figures</h2>{pictures}
 </body></html>
 """
-    path = directory / "index.html"
-    path.write_text(page, encoding="utf-8")
-    return path
+    return write_file(directory / "index.html", page.encode("utf-8"))
 
 
 def _section(figure: Figure, stems: Sequence[str]) -> str:

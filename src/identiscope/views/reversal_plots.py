@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from identiscope.views.plotting import expect_one_of, plot
+from identiscope.views.plotting import expect_one_of, plot, save_figure
 
 # Wong's palette, and a marker of its own for each kind of noise.
 NOISE = {"keep": ("#009E73", "o"), "break": ("#D55E00", "s"), "any": ("#0072B2", "^")}
@@ -111,9 +111,4 @@ def save_reversal_plots(results: dict[str, xr.Dataset], directory: Path) -> list
     if "perturbations" in results:
         figures["distances"], ax = plt.subplots(figsize=(7, 4.5), layout="constrained")
         plot(results["perturbations"], ax)
-    paths = []
-    for stem, figure in figures.items():
-        paths.append(directory / f"{stem}.png")
-        figure.savefig(paths[-1], dpi=150)
-        plt.close(figure)
-    return paths
+    return [save_figure(figure, directory / f"{stem}.png") for stem, figure in figures.items()]

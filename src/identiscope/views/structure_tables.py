@@ -10,6 +10,7 @@ from matplotlib.axes import Axes
 from rich.console import Console
 
 from identiscope.views import structure_plots
+from identiscope.views.plotting import save_figure
 from identiscope.views.structure_plots import DISTANCE_NAMES
 from identiscope.views.terminal import print_table, readable
 
@@ -204,6 +205,4 @@ def _saved(draw: Callable[[Axes], Any], path: Path, wide: bool = False) -> Path:
 
     figure, ax = plt.subplots(figsize=(9.5, 4.8) if wide else (7, 5), layout="constrained")
     draw(ax)
-    figure.savefig(path, dpi=150)
-    plt.close(figure)
-    return path
+    return save_figure(figure, path)

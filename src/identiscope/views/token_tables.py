@@ -8,6 +8,7 @@ import xarray as xr
 from rich.console import Console
 
 from identiscope.views import token_plots
+from identiscope.views.plotting import save_figure
 from identiscope.views.terminal import print_table, readable
 
 
@@ -137,8 +138,5 @@ def save_plots(name: str, result: xr.Dataset, directory: Path) -> list[Path]:
     for stem, (function, options) in drawings.items():
         figure, ax = plt.subplots(figsize=(7, 4.5), layout="constrained")
         function(result, ax, **options)
-        path = directory / f"{stem}.png"
-        figure.savefig(path, dpi=150)
-        plt.close(figure)
-        paths.append(path)
+        paths.append(save_figure(figure, directory / f"{stem}.png"))
     return paths

@@ -1,0 +1,157 @@
+"""The one way to write a file: aside, flushed and renamed, so that what was there stays until the new one is whole."""
+
+import errno
+import os
+import secrets
+import shutil
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from identiscope.errors import InputError
+
+#: What the names of files begin with while they are written; a killed process may leave one behind.
+ASIDE = ".part-"
+
+_SAID = {
+    errno.ENOSPC: "the disk is full; free some space",
+    errno.EDQUOT: "the quota is used up; free some space",
+    errno.EFBIG: "that is larger than a file may be here; name another place",
+    errno.EACCES: "there is no permission to write there; change it, or name another place",
+    errno.EPERM: "there is no permission to write there; change it, or name another place",
+    errno.EROFS: "the file system is read-only; name another place",
+    errno.ENAMETOOLONG: "the name is longer than the file system takes; give a shorter one",
+    errno.ENOENT: "a directory on the way is not there; make it, or name another place",
+    errno.ENOTDIR: "something on the way is a file and no directory; name another place",
+    errno.ELOOP: "its symbolic links lead in a circle; name another place",
+    errno.ENXIO: "it is a pipe that nobody reads; start its reader first, or give a file",
+    errno.EPIPE: "whoever read the pipe has gone; start again",
+}
+
+
+def write_file(path: str | Path, data: bytes) -> Path:
+    """Write a whole file, or leave everything as it was.
+
+    >>> write_file("result.json", b"{}")
+    """
+    with replacing(path) as aside:
+        aside.write_bytes(data)
+    return Path(path)
+
+
+@contextmanager
+def replacing(path: str | Path) -> Iterator[Path]:
+    """A name beside `path` to write to; what is there at the end of the block is renamed to `path`.
+
+    Symbolic links are followed, so that they stay links. A new file has the mode that the umask gives, one that is
+    replaced keeps its own. Devices and pipes are written to, since nothing could take their place.
+
+    >>> with replacing("figure.png") as aside:
+    ...     figure.savefig(aside, format="png")
+    """
+    with saying(path):
+        place = check_writable(path)
+        before = _status(place)
+        is_file = before is None or stat.S_ISREG(before.st_mode)
+        aside = (place.parent if is_file else _temporary()) / f"{ASIDE}{secrets.token_hex(8)}"
+        try:
+            # Whoever writes to it opens a file that is there, and so leaves its mode alone.
+            os.close(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
+            yield aside
+            if not is_file:
+                _pour(aside, place)
+                return
+            if before is not None:
+                aside.chmod(stat.S_IMODE(before.st_mode))
+            flush(aside)
+            aside.rename(place)
+            flush(place.parent)
+        finally:
+            with suppress(OSError):
+                aside.unlink(missing_ok=True)
+            if not is_file:
+                shutil.rmtree(aside.parent, ignore_errors=True)
+
+
+def check_writable(path: str | Path) -> Path:
+    """Refuse a path that cannot be written, before the work that was to go there; else where its links lead."""
+    with saying(path):
+        place = Path(os.path.realpath(path))
+        found = _status(place)
+        mode = stat.S_IFREG if found is None else found.st_mode
+        if stat.S_ISDIR(mode):
+            raise InputError(f"{printable(path)} is a directory; give a file.")
+        if stat.S_ISBLK(mode) or stat.S_ISSOCK(mode):
+            kind = "a block device" if stat.S_ISBLK(mode) else "a socket"
+            raise InputError(f"{printable(path)} is {kind}, which nothing is written to from here; give a file.")
+        if found is not None and not os.access(place, os.W_OK):
+            raise InputError(f"{printable(path)} is read-only; change that, or name another place.")
+        if stat.S_ISREG(mode) and not (place.parent.is_dir() and os.access(place.parent, os.W_OK | os.X_OK)):
+            raise InputError(
+                f"{printable(path)} cannot be written: {printable(place.parent)} is no directory, or not writable."
+            )
+    return place
+
+
+def make_directory(path: str | Path) -> Path:
+    """A directory with all that lead to it, or an error that says why there can be none."""
+    with saying(path):
+        place = Path(path)
+        if place.exists() and not place.is_dir():
+            raise InputError(f"{printable(path)} is a file; give a directory.")
+        place.mkdir(parents=True, exist_ok=True)
+    return place
+
+
+@contextmanager
+def saying(path: str | Path, afterwards: str = "") -> Iterator[None]:
+    """What the system refuses, said in words. afterwards: what is whole in any case."""
+    try:
+        yield
+    except OSError as error:
+        reason = _SAID.get(error.errno or 0, f"{error.strerror or error}; see to it, or name another place")
+        raise InputError(
+            f"{printable(path)} could not be written: {reason}.{afterwards and ' '}{afterwards}"
+        ) from error
+    except ValueError as error:
+        # A null byte, or a name that the file system's encoding cannot write.
+        if isinstance(error, UnicodeError) or "null" in str(error):
+            raise InputError(f"{printable(path)} is no name of a file: {error}. Give another.") from error
+        raise
+
+
+def printable(path: str | Path) -> str:
+    """A path as any terminal can show it: bytes that are no UTF-8, and control characters, as their escapes."""
+    text = str(path).encode("utf-8", "backslashreplace").decode("utf-8")
+    return "".join(sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in text)
+
+
+def flush(path: Path) -> None:
+    """See to it that a file, or the names in a directory, are on the disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _status(place: Path) -> os.stat_result | None:
+    try:
+        return place.stat()
+    except FileNotFoundError:
+        return None
+
+
+def _temporary() -> Path:
+    import tempfile
+
+    return Path(tempfile.mkdtemp(prefix="identiscope-"))
+
+
+def _pour(source: Path, node: Path) -> None:
+    """Copy a file into a device or a pipe; a pipe that nobody reads is an error, and not a wait without end."""
+    handle = os.open(node, os.O_WRONLY | os.O_NONBLOCK)
+    os.set_blocking(handle, True)
+    with source.open("rb") as given, os.fdopen(handle, "wb") as taken:
+        shutil.copyfileobj(given, taken)
