@@ -43,7 +43,7 @@ def test_errors():
     with pytest.raises(InputError, match="window of 0"):
         sliding(3, 3, 0)
     with pytest.raises(InputError, match="banana"):
-        describe_allowed("banana", 2, 2)
+        describe_allowed("banana", 2, 2)  # type: ignore[arg-type]
     with pytest.raises(InputError, match="query 2 has no allowed key"):
         describe_allowed(torch.tensor([[True], [True], [False]]), 3, 1)
     with pytest.raises(InputError, match="query 4"):

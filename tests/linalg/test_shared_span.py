@@ -4,14 +4,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from identiscope.linalg.shared_span import extend_span, merge_spans, no_span
+from identiscope.linalg.rank.shared_span import SharedSpan, extend_span, merge_spans, no_span
 
 PROPERTY = settings(max_examples=40, deadline=None, derandomize=True)
 
 CUTOFF = torch.tensor([1e-9, 1e-9], dtype=torch.float64)
 
 
-def grown(matrices: list[torch.Tensor]) -> object:
+def grown(matrices: list[torch.Tensor]) -> SharedSpan:
     span = no_span(2, matrices[0].shape[1])
     for number, matrix in enumerate(matrices, 1):
         span = extend_span(span, matrix, CUTOFF, number)

@@ -1,5 +1,6 @@
 """The row solvers on their own: regimes of prefixes, ill-conditioned rows, the dual solvers and programs."""
 
+import math
 import os
 import subprocess
 import sys
@@ -7,19 +8,23 @@ import sys
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 import reference
 from identiscope.errors import MathError
 from identiscope.linalg.allowed import describe_allowed
-from identiscope.linalg.coordinates import coordinates
 from identiscope.linalg.distances import jensen_shannon, largest_step, total_variation
-from identiscope.linalg.linear_program import RowPrograms, polish
-from identiscope.linalg.maximum_entropy import maximum_entropy_rows
-from identiscope.linalg.minimum_norm import minimum_norm_rows
-from identiscope.linalg.polytope import certify
-from identiscope.linalg.prefix_rows import tall_prefixes, wide_prefixes
-from identiscope.linalg.projection_factor import projection_factor
-from identiscope.linalg.row_projection import project_rows
+from identiscope.linalg.rank.coordinates import coordinates
+from identiscope.linalg.rank.prefix_rows import tall_prefixes, wide_prefixes
+from identiscope.linalg.rank.projection_factor import projection_factor
+from identiscope.linalg.rank.row_projection import project_rows
+from identiscope.linalg.simplex.corner import vertex
+from identiscope.linalg.simplex.highs_program import HighsPrograms
+from identiscope.linalg.simplex.maximum_entropy import maximum_entropy_rows
+from identiscope.linalg.simplex.minimum_norm import minimum_norm_rows
+from identiscope.linalg.simplex.polytope import certify
+from identiscope.linalg.simplex.row_programs import RowPrograms
 
 
 def orthonormal(generator, keys, columns):
@@ -104,7 +109,7 @@ def test_best_row_is_exact_and_never_worse_than_the_row():
 
 
 def test_a_program_that_cannot_be_solved_says_so():
-    programs = RowPrograms(orthonormal(np.random.default_rng(11), 6, 3).numpy(), np.full(6, 1 / 6))
+    programs = HighsPrograms(orthonormal(np.random.default_rng(11), 6, 3).numpy(), np.full(6, 1 / 6))
     programs._solver.setOptionValue("simplex_iteration_limit", 0)
     with pytest.raises(MathError, match=r"6 keys and 3 constraints failed: Iteration limit.*; check that the row"):
         programs.best(np.eye(6)[0])
@@ -117,15 +122,55 @@ def test_constraints_that_no_row_meets_leave_the_row_alone():
     assert programs.best(np.ones(6)).tolist() == row.tolist()
 
 
-def test_a_vertex_with_rounding_is_solved_again():
+def test_a_vertex_is_solved_from_its_free_weights():
     generator = np.random.default_rng(6)
     basis = orthonormal(generator, 30, 5).numpy()
-    vertex = np.zeros(30)
-    vertex[[2, 7, 11, 20]] = [0.4, 0.3, 0.2, 0.1]
-    rounded = vertex + 1e-10 * generator.standard_normal(30)
-    found = polish(basis, vertex @ basis, rounded)
-    assert np.abs(found - vertex).max() < 1e-14
-    assert ((found > 0) == (vertex > 0)).all()
+    expected = np.zeros(30)
+    expected[[2, 7, 11, 20]] = [0.4, 0.3, 0.2, 0.1]
+    free = expected > 0
+    free[25] = True  # free, and zero all the same
+    inside = expected + 0.1 * (lambda change: change - basis @ (basis.T @ change))(generator.standard_normal(30))
+    found = vertex(basis, inside, free)
+    assert np.abs(found - expected).max() < 1e-15
+    assert ((found > 0) == (expected > 0)).all()
+
+
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    sharpness=st.sampled_from([1.0, 10.0, 30.0, 60.0, 200.0]),
+    keys=st.integers(10, 60),
+    repeated=st.booleans(),
+)
+def test_rows_that_are_nearly_one_hot_keep_their_output(seed: int, sharpness: float, keys: int, repeated: bool):
+    """Literally: what the weights sum to, and what the values they weigh sum to, in exactly summed float64."""
+    generator = np.random.default_rng(seed)
+    points = generator.standard_normal((keys, 6))
+    if repeated:
+        points[keys // 2 :] = points[: keys - keys // 2]
+    logits = sharpness * generator.standard_normal(keys)
+    row = np.exp(logits - logits.max())
+    row /= row.sum()
+    basis = np.linalg.qr(np.column_stack([points, np.ones(keys)]))[0]
+    programs = RowPrograms(basis, row)
+    for _ in range(3):
+        cost = generator.choice([-1.0, 0.0, 1.0], keys)
+        found = programs.best(cost)
+        assert found.min() >= 0
+        assert cost @ found <= cost @ row
+        assert abs(math.fsum(found) - math.fsum(row)) <= 1e-14
+        for channel in range(6):
+            change = math.fsum((found - row) * points[:, channel])
+            assert abs(change) <= 1e-14 * np.abs(points[:, channel]).max() * keys**0.5
+
+
+def test_a_small_change_of_a_nearly_one_hot_row_is_found_in_its_own_units():
+    """Three equal keys share what the first does not have, which is less than any solver's tolerance."""
+    points = np.array([[5.0], [1.0], [1.0], [1.0]])
+    row = np.array([1 - 3e-11, 1e-11, 1e-11, 1e-11])
+    basis = np.linalg.qr(np.column_stack([points, np.ones(4)]))[0]
+    found = RowPrograms(basis, row).best(np.array([0.0, -1.0, 0.0, 0.0]))
+    assert found[1] == pytest.approx(3e-11, rel=1e-4)
+    assert found[2] == found[3] == 0
 
 
 def test_certificate_sees_every_kind_of_breach():
@@ -206,7 +251,7 @@ def test_minimum_norm_where_compiled_code_cannot_be_kept(tmp_path):
     place.touch()
     code = """
 import torch
-from identiscope.linalg.minimum_norm import minimum_norm_rows
+from identiscope.linalg.simplex.minimum_norm import minimum_norm_rows
 print(minimum_norm_rows(torch.full((4, 1), 0.5).double(), torch.tensor([[0.5]]).double()).dual.item())
 """
     done = subprocess.run(

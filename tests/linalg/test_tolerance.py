@@ -7,9 +7,9 @@ import torch
 
 import identiscope
 from identiscope.errors import InputError
-from identiscope.linalg.column_space import spectrum
+from identiscope.linalg.rank.column_space import spectrum
 from identiscope.linalg.tolerance import machine_epsilon, output_resolution, relative_cutoff
-from identiscope.methods.attention_rank import attention_rank
+from identiscope.methods.heads.attention_rank import attention_rank
 
 
 def test_full_precisions_use_the_larger_side_and_half_precisions_one_rounding():

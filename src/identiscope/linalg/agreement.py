@@ -1,7 +1,11 @@
 """When two computations of one quantity agree, by the precision they were done in."""
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
+
+from identiscope.linalg.devices import wide
 
 # Largest relative error, on the largest value, that rounding in this precision explains after the few
 # hundred operations of an attention block.
@@ -15,12 +19,25 @@ TOLERANCES: dict[torch.dtype, float] = {
 
 def relative_error(computed: Tensor, expected: Tensor) -> float:
     """Largest difference over the largest expected value, in float64; 0 for two zeros, NaN if either has NaN."""
-    computed, expected = computed.double(), expected.double()
+    return relative_errors([(computed, expected)])[0]
+
+
+def relative_errors(pairs: Sequence[tuple[Tensor, Tensor]]) -> list[float]:
+    """The relative error of each pair (computed, expected); a device is waited for once for all of them."""
+    if not pairs:
+        return []
+    sizes = [_sizes(*pair) for pair in pairs]
+    found = torch.stack([size.to(sizes[0].device) for size in sizes]).tolist()
+    return [difference / size if size > 0 else difference for difference, size in found]
+
+
+def _sizes(computed: Tensor, expected: Tensor) -> Tensor:
+    """The largest difference, and the largest expected value."""
+    computed = wide(computed)
+    expected = wide(expected).to(computed.device)
     if expected.numel() == 0:
-        return 0.0
-    difference = (computed - expected).abs().max()
-    size = expected.abs().max()
-    return float(difference / size) if size > 0 else float(difference)
+        return computed.new_zeros(2)
+    return torch.stack([(computed - expected).abs().max(), expected.abs().max()])
 
 
 def effective_precision(error: float) -> torch.dtype | None:

@@ -1,6 +1,7 @@
 """Which keys each query may look at, without an n×n matrix where a range per row says it."""
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 import torch
@@ -23,23 +24,30 @@ class AllowedKeys:
     stop: Tensor
     matrix: Tensor | None = None
 
-    @property
+    @cached_property
     def everything(self) -> bool:
         """Whether every query may look at every key."""
         return self.matrix is None and bool((self.start == 0).all() and (self.stop == self.keys).all())
 
-    @property
+    @cached_property
     def consecutive_prefixes(self) -> bool:
         """Whether each query sees a prefix one key longer than the query before it, as a causal model's do."""
         if self.matrix is not None or bool((self.start != 0).any()):
             return False
         return bool((self.stop.diff() == 1).all())
 
-    def block(self, rows: slice) -> Tensor:
-        """Boolean [query, key] of some consecutive queries."""
+    def to(self, device: torch.device) -> "AllowedKeys":
+        """The same on a device."""
+        if self.start.device == device:
+            return self
+        matrix = None if self.matrix is None else self.matrix.to(device)
+        return AllowedKeys(self.queries, self.keys, self.start.to(device), self.stop.to(device), matrix)
+
+    def block(self, rows: slice | Tensor) -> Tensor:
+        """Boolean [query, key] of some consecutive queries, or of those with these numbers."""
         if self.matrix is not None:
             return self.matrix[rows]
-        position = torch.arange(self.keys)
+        position = torch.arange(self.keys, device=self.start.device)
         return (position >= self.start[rows, None]) & (position < self.stop[rows, None])
 
     def row(self, query: int) -> Tensor:
@@ -56,8 +64,8 @@ class AllowedKeys:
         """One query for each distinct allowed set, and for each query the index of its set."""
         described = self.matrix if self.matrix is not None else torch.stack([self.start, self.stop], 1)
         _, index = torch.unique(described, dim=0, return_inverse=True)
-        first = torch.full((int(index.max()) + 1,), self.queries)
-        first.scatter_reduce_(0, index, torch.arange(self.queries), "amin")
+        first = index.new_full((int(index.max()) + 1,), self.queries)
+        first.scatter_reduce_(0, index, torch.arange(self.queries, device=index.device), "amin")
         return first, index
 
 
@@ -84,10 +92,13 @@ def sliding(queries: int, keys: int, window: int) -> AllowedKeys:
     return AllowedKeys(queries, keys, (prefix.stop - window).clamp(min=0), prefix.stop)
 
 
-def describe_allowed(allowed: Allowed, queries: int, keys: int) -> AllowedKeys:
-    """Turn None (all keys), "causal", a boolean [query, key] matrix or an AllowedKeys into an AllowedKeys."""
+def describe_allowed(allowed: Allowed, queries: int, keys: int, device: torch.device | None = None) -> AllowedKeys:
+    """Turn None (all keys), "causal", a boolean [query, key] matrix or an AllowedKeys into an AllowedKeys.
+
+    device: where the tensors are that it is for; by default it stays where it is.
+    """
     if isinstance(allowed, Tensor):
-        described = _from_matrix(allowed)
+        described = _from_matrix(allowed if device is None else allowed.to(device))
     elif isinstance(allowed, AllowedKeys):
         described = allowed
     elif allowed is None:
@@ -107,7 +118,7 @@ def describe_allowed(allowed: Allowed, queries: int, keys: int) -> AllowedKeys:
     empty = (described.count() < 1).nonzero()
     if len(empty):
         raise InputError(f"query {int(empty[0])} has no allowed key; drop queries that attend to nothing before this")
-    return described
+    return described if device is None else described.to(device)
 
 
 def _from_matrix(matrix: Tensor) -> AllowedKeys:

@@ -1,5 +1,6 @@
 """Sums over attention cells from which null shares and correlations follow, gathered block by block."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -10,6 +11,9 @@ from identiscope.errors import InputError
 from identiscope.linalg.tolerance import VARIANCE_FLOOR
 
 Level = Literal["head", "row", "key_type"]
+
+#: Keys to the cells of raw, other and inside at these keys.
+CellsOf = Callable[[Tensor], tuple[Tensor, Tensor, Tensor]]
 
 
 @dataclass(frozen=True)
@@ -25,14 +29,44 @@ class Moments:
 
     def add_block(self, rows: slice, raw: Tensor, other: Tensor, inside: Tensor) -> None:
         """Add some consecutive rows."""
-        sums = (
-            inside.expand_as(raw).double(), raw, other, raw * raw, other * other, raw * other,
-            (raw - other).square(),
-        )  # fmt: skip
-        for index, cells in enumerate(sums):
+        for index, cells in enumerate(_products(raw, other, inside)):
             self.row[index, :, rows] = cells.sum(-1)
             if self.key_types is not None:
-                self.key_type[index] += cells.sum(1) @ self.key_types.double().mT
+                self.key_type[index] += cells.sum(1) @ self.key_types[:, : raw.shape[2]].double().mT
+
+    def add_projected(
+        self,
+        rows: slice,
+        lengths: Tensor,
+        raw: tuple[Tensor, Tensor],
+        other: tuple[Tensor, Tensor],
+        cells: CellsOf | None = None,
+    ) -> None:
+        """Add some consecutive rows of which no more than sums are known, y being an orthogonal projection of x.
+
+        Then Σx·y = Σy² and Σ(x − y)² = Σx² − Σy². lengths [row] is the number of allowed cells; raw and other are Σx,
+        Σx² and Σy, Σy² [head, row]. `cells` gives x, y [head, row, key] and which are allowed [row, key] at some keys:
+        the smaller part of the keys, those of a type or those not of it. It is asked only where there are key types.
+        """
+        (x, xx), (y, yy) = raw, other
+        null = (xx - yy).clamp(min=0)
+        sums = torch.stack([lengths.double().expand_as(x), x, y, xx, yy, yy, null])
+        self.row[:, :, rows] = sums
+        if self.key_types is None or cells is None:
+            return
+        whole = sums.sum(-1)
+        for index, flags in enumerate(self.key_types):
+            few = int(flags.sum()) * 2 <= len(flags)
+            keys = (flags if few else ~flags).nonzero()[:, 0]
+            part = torch.zeros_like(whole)
+            if len(keys):
+                part = torch.stack([values.sum((1, 2)) for values in _products(*cells(keys))])
+            self.key_type[:, :, index] += part if few else whole - part
+
+    @property
+    def needs_cells(self) -> bool:
+        """Whether a type has some of the keys and not all."""
+        return self.key_types is not None and bool((self.key_types.any(1) & ~self.key_types.all(1)).any())
 
     def level(self, level: Level) -> Tensor:
         """Sums [sum, …] of one level."""
@@ -52,8 +86,15 @@ class Moments:
         return sums[6] / sums[3]
 
 
-def no_moments(shape: tuple[int, int, int], key_types: Tensor | None) -> Moments:
-    """All sums zero, for [head, query, key] cells and boolean key types [type, key]."""
+def _products(raw: Tensor, other: Tensor, inside: Tensor) -> tuple[Tensor, ...]:
+    """What is summed, cell by cell."""
+    return (
+        inside.expand_as(raw).double(), raw, other, raw * raw, other * other, raw * other, (raw - other).square(),
+    )  # fmt: skip
+
+
+def no_moments(shape: tuple[int, int, int], key_types: Tensor | None, device: torch.device | None = None) -> Moments:
+    """All sums zero, for [head, query, key] cells on a device and boolean key types [type, key]."""
     heads, queries, keys = shape
     if key_types is not None and (key_types.dtype != torch.bool or key_types.ndim != 2 or key_types.shape[1] != keys):
         raise InputError(
@@ -61,5 +102,5 @@ def no_moments(shape: tuple[int, int, int], key_types: Tensor | None) -> Moments
             f"boolean [type, key={keys}]: one row per type, true at its tokens"
         )
     types = 0 if key_types is None else len(key_types)
-    zeros = torch.zeros(7, heads, queries, dtype=torch.float64)
-    return Moments(zeros, zeros.new_zeros(7, heads, types), key_types)
+    zeros = torch.zeros(7, heads, queries, dtype=torch.float64, device=device)
+    return Moments(zeros, zeros.new_zeros(7, heads, types), None if key_types is None else key_types.to(zeros.device))

@@ -20,6 +20,24 @@ GRAM_NOISE_SHARE = 1e-2
 #: eps64 / 1e-2² = 2e-12 of the output, and the eigenvectors of the Gram matrix need not be computed.
 WELL_CONDITIONED = 1e-2
 
+#: How far cells of a position bias may be from its thin form: some families add it inside a product, from which it is
+#: had up to rounding. A logit that is off by so much moves a weight by a quarter of that, which is measured with all.
+THIN_POSITION = 1e-4
+
+#: From this condition of [T,1] on, rounding of a float32 context moves effective weights by 2e-4 of their size or more.
+ENLARGED_ROUNDING = 3e3
+
+#: A bound proves a rank only where it clears the cutoff by this share: far more than float64 rounds it by.
+PROOF_MARGIN = 1e-2
+
+#: A factorisation of a Gram matrix less the square of a cutoff counts what is above it for certain, but for eigenvalues
+#: that differ from the square by no more than this share: at `GRAM_FLOOR` and 2,000 rows it is rounded by 0.01 of that.
+#: It is rounded relative to its largest eigenvalue, so that a higher cutoff leaves less in doubt (`stacked_margin`).
+STACKED_MARGIN = 0.05
+
+#: What is in doubt in any case: the largest eigenvalue, which the cutoff is relative to, is known to far more digits.
+_LEAST_MARGIN = 1e-6
+
 #: Below this ratio between the last kept and the first dropped singular value, a rank is called uncertain.
 CLEAR_GAP = 3.0
 
@@ -29,10 +47,10 @@ NEWTON_FINISHED = 1e-13
 #: A row that a Newton iteration left with more than this residual is not solved.
 NEWTON_ACCEPTED = 1e-10
 
-#: Weights of a linear program's vertex below this share of the row sum are zero: HiGHS is feasible to 1e-9.
-VERTEX_ZERO = 1e-8
+#: A vertex, solved again in float64, keeps every constraint to this, relative to the row sum.
+VERTEX_ROUNDING = 4e-15
 
-#: The feasibility HiGHS is asked for; the polished vertex is better than that.
+#: The feasibility HiGHS is asked for; the vertex that is made of what it found is better than that.
 PROGRAM_FEASIBILITY = 1e-9
 
 #: A variance below this share of the mean square is rounding, and a correlation with it is undefined.
@@ -88,3 +106,47 @@ def output_resolution(precision: torch.dtype) -> float:
     """
     finest, coarsest = 8 * machine_epsilon(torch.float64), machine_epsilon(torch.float32)
     return min(max(machine_epsilon(precision), finest), coarsest)
+
+
+def alternative_tolerance(precision: torch.dtype) -> float:
+    """How much of non-negativity, row sums and output a map may lose and still be called an alternative.
+
+    What the solvers here give keeps all three to 1e-9 or better; a map that was rounded to the precision of a float32
+    model, to about 1e-7. Half precisions are held to float32's, since the certificate is computed in float64.
+
+    >>> alternative_tolerance(torch.float32)
+    1e-06
+    """
+    return 1e-8 if precision == torch.float64 else 1e-6
+
+
+def equal_rows_tolerance(channels: int, precision: torch.dtype) -> float:
+    """How far two rows of T may be apart, relative to their size, and be the same at the precision of the pass.
+
+    Equal inputs give sums of `channels` products that differ only by the order in which they were added: each is off by
+    about sqrt(channels)·eps of its size.
+    """
+    return 4 * math.sqrt(channels) * machine_epsilon(precision)
+
+
+#: A proof's run counts as the same if it changes at most so many times what putting the raw map back does.
+ROUNDING_SLACK = 4.0
+
+
+def least_rounding(precision: torch.dtype) -> float:
+    """The least relative change that a run may be held to, where putting the raw map back happens to change less.
+
+    The spacing of the model's own numbers; and 1e-10, to which an alternative is solved, for a float64 model.
+    """
+    return max(machine_epsilon(precision), NEWTON_ACCEPTED)
+
+
+def stacked_margin(rows: int, relative: float) -> float:
+    """The share of the square of a relative cutoff within which a Gram matrix of so many rows leaves a rank in doubt.
+
+    >>> stacked_margin(2000, GRAM_FLOOR)
+    0.05
+    >>> stacked_margin(2000, 1e-3) < 1e-5
+    True
+    """
+    return max(_LEAST_MARGIN, STACKED_MARGIN * max(rows, 1) / 2000 * min(1.0, GRAM_FLOOR / relative) ** 2)

@@ -1,0 +1,1 @@
+"""Norms of the blocks of a transformer's Jacobian."""

@@ -1,0 +1,1 @@
+"""Ranks and projections of the prefixes of a text."""

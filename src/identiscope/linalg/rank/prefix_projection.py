@@ -1,0 +1,145 @@
+"""Each causal row projected on the T of its own prefix: the sums of its A⊥, without a cell of it.
+
+For a row with the context o and a prefix V = Q·R of full column rank, A⊥ = o·R⁻¹·Qᵀ: ‖A⊥‖² is that of o·R⁻¹, and sums
+of A⊥ over keys follow from the same sums of the rows of Q. Where the keys of a prefix are independent, A⊥ = A. Only the
+few rows of a prefix whose rank no bound proves are written out.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from identiscope.linalg.rank.prefix_ranks import PrefixRanks, pairs
+
+
+@dataclass(frozen=True, eq=False)
+class RowSums:
+    """Of A⊥, for some rows: Σy² and y at the row's last key [head, row], Σy over each column [head, row, column].
+
+    `left` [head, row, channel] is w with y = V·w, for rows that are not `short` [head, row]; it has no rows where it
+    was not asked for. `rank` [head, row] is that of the row's T.
+    """
+
+    squares: Tensor
+    own: Tensor
+    columns: Tensor
+    left: Tensor
+    rank: Tensor
+    short: Tensor
+
+
+class PrefixProjection:
+    """The rows of a text in their order, some at a time; what is kept between them is one triangle a value head.
+
+    `columns` [column, key] are what A⊥ is summed over, as 1 for each key of a type.
+    """
+
+    def __init__(self, ranks: PrefixRanks, columns: Tensor) -> None:
+        self.ranks = ranks
+        value_heads, keys, channels = ranks.points.points.shape
+        # Rows of whole vectors of eight numbers.
+        width = -(-(channels + len(columns)) // 8) * 8
+        self._points = torch.zeros(value_heads, keys, width, dtype=torch.float64)
+        self._points[..., :channels] = ranks.points.points
+        self._points[..., channels : channels + len(columns)] = columns.mT
+        self._triangle = torch.zeros(value_heads, channels, width, dtype=torch.float64)
+        self._columns, self._next, self._seen = columns.double(), 0, 0
+
+    @property
+    def open_rows(self) -> int:
+        """So many rows, from the first on, need the weights themselves and not only the target."""
+        return int((self.ranks.lengths < self.ranks.settled.max()).sum())
+
+    def rows(self, target: Tensor, weights: Tensor | None = None, *, left: bool = False) -> RowSums:
+        """The rows that follow those asked for last, from their target = A·X [head, row, channel].
+
+        weights: the raw attention [head, row, key] on the keys up to the last that these rows see.
+        """
+        heads, count, channels = target.shape
+        rows = slice(self._next, self._next + count)
+        self._next = rows.stop
+        lengths = self.ranks.lengths[rows]
+        found = RowSums(
+            target.new_empty(heads, count),
+            target.new_empty(heads, count),
+            target.new_empty(heads, count, len(self._columns)),
+            target.new_empty(heads, count if left else 0, channels),
+            torch.full((heads, count), self.ranks.columns),
+            lengths <= self.ranks.independent[:, None],
+        )
+        if rows.start < self.open_rows:
+            assert weights is not None
+            self._sweep(target, found, first=int(found.short.all(0).sum()))
+            self._open(rows, target, weights, found)
+        else:
+            self._sweep(target, found, first=0)
+        return found
+
+    def _sweep(self, target: Tensor, found: RowSums, first: int) -> None:
+        """All rows from the first on as if the prefix had full column rank; keys before it are only taken in."""
+        from identiscope.linalg.rank.prefix_compiled import sweep
+
+        group = self.ranks.points.group
+        begin, end = self._seen, int(self.ranks.lengths[self._next - 1])
+        self._seen = end
+        given = target[:, first:].contiguous().numpy()
+        outputs = [part[:, first:].numpy() for part in (found.squares, found.own, found.columns, found.left)]
+        triangle = self._triangle.numpy()
+        for value_head, points in enumerate(self._points.numpy()):
+            own = slice(value_head * group, (value_head + 1) * group)
+            sweep(points, begin, end, triangle[value_head], given[own], *(part[own] for part in outputs))
+
+    def _open(self, rows: slice, target: Tensor, weights: Tensor, found: RowSums) -> None:
+        """Rows of which the sweep does not know: with independent keys, or of a rank that only a spectrum shows."""
+        ranks, keys = self.ranks, weights.shape[2]
+        columns = self._columns[:, :keys].mT
+        found.rank[:] = ranks.known()[:, rows]
+        cells = self._shared(weights, ranks.lengths[rows])
+        last = ranks.lengths[rows, None] - 1
+        for sums, short in (
+            (found.squares, cells.square().sum(-1)),
+            (found.own, cells.gather(2, last.expand(len(cells), -1, 1))[..., 0]),
+            (found.columns, cells @ columns),
+        ):
+            mask = found.short if sums.ndim == 2 else found.short[..., None]
+            sums.copy_(torch.where(mask, short, sums))
+        for heads, places in pairs((found.rank < 0).nonzero()):
+            found.rank[heads, places], half = ranks.spectra(heads, places + rows.start)
+            # One half after the other, never their product: that would square the rounding of the output.
+            turned = half @ target[heads, places][..., None]
+            left = half.mT @ turned
+            lengths = ranks.lengths[rows][places]
+            cells = (ranks.points.points[heads // ranks.points.group, :keys] @ left)[..., 0]
+            cells *= torch.arange(keys) < lengths[:, None]
+            found.squares[heads, places] = turned.square().sum((1, 2))
+            found.own[heads, places] = cells.gather(1, lengths[:, None] - 1)[:, 0]
+            found.columns[heads, places] = cells @ columns
+            if found.left.shape[1]:
+                found.left[heads, places] = left[..., 0]
+
+    def _shared(self, weights: Tensor, lengths: Tensor) -> Tensor:
+        """A⊥ of rows whose distinct keys are independent: keys with the same values share their weight evenly."""
+        found, group = weights, self.ranks.points.group
+        for value_head, number in enumerate(self.ranks.number[:, : weights.shape[2]]):
+            own = slice(value_head * group, (value_head + 1) * group)
+            known = number[: int(self.ranks.independent[own].max())]
+            if len(known) and int(known.max()) + 1 < len(known):
+                found = found.clone() if found is weights else found
+                same = torch.nn.functional.one_hot(known).double()
+                counts = same.cumsum(0)[lengths.clamp(max=len(known)) - 1]
+                shares = (weights[own, :, : len(known)] @ same) / counts.clamp(min=1)
+                found[own, :, : len(known)] = (shares @ same.mT) * (torch.arange(len(known)) < lengths[:, None])
+        return found
+
+    def cells(self, found: RowSums, weights: Tensor, keys: Tensor) -> Tensor:
+        """A⊥ [head, row, key] of the rows asked for last, at some keys; their left factors must have been asked for."""
+        rows = slice(self._next - found.squares.shape[1], self._next)
+        points = self.ranks.points
+        grouped = found.left.view(len(points.points), -1, found.left.shape[2])
+        cells = (grouped @ points.points[:, keys].mT).view(*found.left.shape[:2], -1)
+        if bool(found.short.any()):
+            cells = torch.where(
+                found.short[..., None], self._shared(weights, self.ranks.lengths[rows])[..., keys], cells
+            )
+        return cells * (keys < self.ranks.lengths[rows, None])

@@ -1,0 +1,1 @@
+"""Rows of attention: points of a simplex with a given output."""
