@@ -1,6 +1,8 @@
 """Bad input gets a clear error: what was given, what was expected, what to do."""
 
+import json
 import os
+import resource
 from pathlib import Path
 from typing import Any
 
@@ -8,10 +10,12 @@ import pytest
 import torch
 import transformers
 
+import every_family
 import families
 import identiscope
 from identiscope.capture import builtin
 from identiscope.capture.inputs import encode
+from tiny_text_model import save_tiny, tokenizer
 
 
 def saved(folder: Path, family: str = "BERT") -> Path:
@@ -86,7 +90,7 @@ def test_a_pickle_of_tensors_alone_is_read(tmp_path: Path) -> None:
 
 
 def test_no_attention() -> None:
-    with pytest.raises(identiscope.CaptureError, match="ran no attention"):
+    with pytest.raises(identiscope.CaptureError, match="ran no softmax attention"):
         identiscope.trace(torch.nn.Sequential(torch.nn.Linear(4, 4)), torch.randn(3, 4))
 
 
@@ -94,7 +98,8 @@ def test_a_family_that_cannot_be_watched() -> None:
     options = families._BERT | {"attention_window": 4}
     model = transformers.LongformerModel(transformers.LongformerConfig(**options))
     with pytest.raises(
-        identiscope.CaptureError, match=r"ran 2 attention modules, of which 0 were seen.*xlnet.*add-a-model"
+        identiscope.CaptureError,
+        match=r"2 attention modules, of which 0 were seen.*LongformerSelfAttention \(encoder\.layer\.0.*add-a-model",
     ):
         identiscope.trace(model, families.TEXT)
 
@@ -114,19 +119,60 @@ def test_an_output_that_passes_a_gate_is_not_taken_for_what_it_is_not() -> None:
         identiscope.trace(model, families.TEXT)
 
 
-def test_a_second_reader_of_the_attention_output_is_noticed() -> None:
-    class Adapted(torch.nn.Module):
-        def __init__(self, base: torch.nn.Linear) -> None:
+def test_attention_that_joins_two_maps_is_refused_in_words_that_make_sense() -> None:
+    model = transformers.DiffLlamaModel(transformers.DiffLlamaConfig(**families._LLAMA))
+    with pytest.raises(identiscope.CaptureError, match=r"layers\.0\.self_attn: it attends more than once, and joins"):
+        identiscope.trace(model, families.TEXT)
+
+
+def test_attention_of_which_only_a_part_is_seen_is_refused() -> None:
+    """Pegasus-X attends from some tokens to all, which is seen, and in blocks, which is not."""
+    config = transformers.PegasusXConfig(**families._BART, block_size=4, num_global_tokens=2)
+    model = transformers.PegasusXModel(config)
+    with pytest.raises(identiscope.CaptureError, match="PegasusXGlobalLocalAttention"):
+        identiscope.trace(model, families._two_sided())
+
+
+@pytest.mark.parametrize(
+    ("model_type", "module"),
+    [("reformer", "LocalSelfAttention"), ("wavlm", "WavLMAttention"), ("yoso", "YosoSelfAttention")],
+)
+def test_attention_without_a_softmax_of_its_own_is_not_taken_for_none(model_type: str, module: str) -> None:
+    """By exponentials and their sum, inside one function of torch's, or by an approximation."""
+    model = every_family.build(model_type)
+    with pytest.raises(identiscope.CaptureError, match=f"Not seen: {module}"):
+        identiscope.trace(model, every_family.inputs(model))
+
+
+def test_a_softmax_whose_values_are_not_found_is_noticed() -> None:
+    class Mixer(torch.nn.Module):
+        def __init__(self) -> None:
             super().__init__()
-            self.base, self.down, self.up = base, torch.nn.Linear(32, 2).double(), torch.nn.Linear(2, 32).double()
+            self.value = torch.nn.Linear(4, 4)
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return self.base(x) + self.up(self.down(x))
+            weights = torch.softmax(x @ x.mT, -1)
+            return (weights[..., None] * self.value(x)[:, None]).sum(2)
 
-    model: Any = families.FAMILIES["Llama"].model()
-    attention = model.model.layers[1].self_attn
-    attention.o_proj = Adapted(attention.o_proj)
-    with pytest.raises(identiscope.CaptureError, match="merge_and_unload"):
+    with pytest.raises(identiscope.CaptureError, match=r"Not seen: Mixer"):
+        identiscope.trace(Mixer(), torch.randn(1, 5, 4))
+
+
+def test_a_kernel_that_torch_does_not_see_is_noticed() -> None:
+    class FlashSelfAttention(torch.nn.Module):
+        """As one that calls a compiled library would be: nothing of it passes torch."""
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.from_numpy(x.numpy() * 2)
+
+    with pytest.raises(identiscope.CaptureError, match=r"Not seen: FlashSelfAttention"):
+        identiscope.trace(FlashSelfAttention(), torch.randn(1, 5, 4))
+
+
+def test_a_model_without_numbers() -> None:
+    with torch.device("meta"):
+        model = transformers.BertModel(transformers.BertConfig(**families._BERT))
+    with pytest.raises(identiscope.ModelError, match=r"weight .* is on the meta device.*from_pretrained"):
         identiscope.trace(model, families.TEXT)
 
 
@@ -262,3 +308,48 @@ ONE_HEAD = {"attention": torch.eye(2), "value": torch.ones(2, 2)}
 def test_arrays_that_do_not_fit(given: Any, message: str) -> None:
     with pytest.raises(identiscope.InputError, match=message):
         identiscope.from_arrays(**(ONE_HEAD | given))
+
+
+# --- configurations of absurd size, damaged tokenizers
+
+
+def changed_config(tmp_path: Path, **changes: Any) -> Path:
+    folder = save_tiny(tmp_path / "model")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | changes))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"num_hidden_layers": 100_000}, "says num_hidden_layers = 100000; at most 2,048 layers"),
+        ({"hidden_size": 2**20, "num_attention_heads": 4}, "describes a model of .* GiB, and its weights have"),
+        ({"vocab_size": 2**34}, "describes a model of 2,048.0 GiB, and its weights have 0.000"),
+        ({"max_position_embeddings": 2**40}, "describes a model of"),
+        ({"vocab_size": 2**62, "hidden_size": 2**20}, "cannot be built"),
+        ({"vocab_size": "many"}, "cannot load"),
+    ],
+)
+def test_a_configuration_of_absurd_size_is_refused_before_it_is_built(
+    tmp_path: Path, changes: dict[str, Any], message: str
+) -> None:
+    folder = changed_config(tmp_path, **changes)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(identiscope.ModelError, match=message):
+        identiscope.load(folder)
+    # In KiB: nothing of that size was ever asked for.
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 2**19
+
+
+@pytest.mark.parametrize(("name", "content"), [("tokenizer.json", "{"), ("tokenizer_config.json", "[1,")])
+def test_a_damaged_tokenizer_is_called_damaged(tmp_path: Path, name: str, content: str) -> None:
+    folder = save_tiny(tmp_path / "model")
+    (folder / name).write_text(content)
+    with pytest.raises(identiscope.ModelError, match=r"the tokenizer of .* is there, and damaged"):
+        identiscope.load(folder)
+    # The weights are as good as they were.
+    assert identiscope.load(folder, tokenizer=tokenizer()).tokenizer is not None
+    for path in folder.glob("tokenizer*"):
+        path.unlink()
+    assert identiscope.load(folder).tokenizer is None

@@ -8,7 +8,7 @@ import torch
 import families
 import identiscope
 from identiscope.capture.blocks import find_blocks
-from identiscope.methods.hidden_token_attribution import hidden_token_attribution
+from identiscope.methods.mixtures.hidden_token_attribution import hidden_token_attribution
 
 KNOWN = {
     "BERT": "BERT", "RoBERTa": "BERT", "ELECTRA": "BERT", "XLM-RoBERTa": "BERT", "CamemBERT": "BERT", "ERNIE": "BERT",
@@ -54,8 +54,8 @@ def test_the_sum_of_embeddings_enters_through_its_norm() -> None:
     def replay(x: torch.Tensor) -> Any:
         return trace.replay(x, summed=True)
 
-    composed = hidden_token_attribution(replay, total, blocks=found.blocks, layers=[0, 1, 2])
-    torch.testing.assert_close(composed.norm, hidden_token_attribution(replay, total, layers=[0, 1, 2]).norm)
+    composed = hidden_token_attribution(replay, total, found.blocks)
+    torch.testing.assert_close(composed.norm, hidden_token_attribution(replay, total).norm)
 
 
 def test_a_layer_that_does_more_than_its_parts_is_not_believed() -> None:

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from transformers import AttentionInterface
 
 import families
 import identiscope
-from identiscope.capture.interface import AttentionInterface
 
 SENTENCE = "The cat sat on the mat."
 
@@ -38,7 +38,8 @@ def test_a_pair_is_one_text_of_two_segments(minilm: identiscope.Model) -> None:
 
 
 def test_a_list_gives_a_list(minilm: identiscope.Model) -> None:
-    traces = identiscope.trace(minilm, ["One.", ("A pair", "of texts"), "Three words here."], batch_size=2)
+    texts: list[str | tuple[str, str]] = ["One.", ("A pair", "of texts"), "Three words here."]
+    traces = identiscope.trace(minilm, texts, batch_size=2)
     assert [len(trace.main) for trace in traces] == [4, 7, 6]
 
 
@@ -67,6 +68,7 @@ def test_replay_starts_before_or_after_the_embedding_norm(minilm: identiscope.Mo
     trace = identiscope.trace(minilm, SENTENCE)
     with torch.no_grad():
         after = trace.replay(trace.embeddings)
+        assert trace.main.embedding_sum is not None
         before = trace.replay(trace.main.embedding_sum, summed=True)
     for one, other, state in zip(after, before, trace.hidden_states, strict=True):
         assert torch.allclose(one, state, atol=1e-4)
@@ -75,6 +77,7 @@ def test_replay_starts_before_or_after_the_embedding_norm(minilm: identiscope.Mo
 
 def test_without_an_embedding_norm_the_sum_is_what_the_first_layer_reads() -> None:
     trace = identiscope.trace(families.FAMILIES["Llama"].model(), families.TEXT)
+    assert trace.main.embedding_sum is not None
     assert torch.equal(trace.main.embedding_sum, trace.embeddings)
 
 
@@ -250,9 +253,9 @@ def test_a_model_that_calls_torch_attention_itself() -> None:
     assert trace.kinds == ("decoder-self",)
     assert trace.verify().verified and trace.verify().error < 1e-12
     with torch.no_grad():
-        assert torch.equal(trace.logits, network(x)[0])
+        assert trace.logits is not None and torch.equal(trace.logits, network(x)[0])
     same = identiscope.substitute(network, x, {(1, 0): lambda attention: attention})
-    assert torch.equal(same.logits, trace.logits)
+    assert same.logits is not None and torch.equal(same.logits, trace.logits)
 
 
 # --- arrays
@@ -304,6 +307,9 @@ def test_smollm2_predicts_and_verifies(smollm2: identiscope.Model) -> None:
     assert {(site.heads, site.key_value_heads, site.d_v, site.mask) for site in verification.sites} == {
         (9, 3, 64, "causal")
     }
+    # What was put in its place while the file was read.
+    gguf = pytest.importorskip("gguf")
+    assert isinstance(gguf.GGUFReader, type) and gguf.get_tensor_name_map.__module__.startswith("gguf.")
 
 
 # --- where a model can come from

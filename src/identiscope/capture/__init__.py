@@ -5,14 +5,14 @@ from identiscope.capture.capturing import stream, trace
 from identiscope.capture.models import Model, load
 from identiscope.capture.replay import Replay
 from identiscope.capture.site import Site, SiteCheck
-from identiscope.capture.substitution import Outcome, substitute
+from identiscope.capture.substitution import Rerun, substitute
 from identiscope.capture.trace import Stream, Trace, Verification
-from identiscope.capture.watching import watching
+from identiscope.capture.watch.watching import watching
 
 __all__ = [
     "Model",
-    "Outcome",
     "Replay",
+    "Rerun",
     "Site",
     "SiteCheck",
     "Stream",

@@ -7,11 +7,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from identiscope.capture.kernel import Bias
 from identiscope.capture.site import Site
 from identiscope.capture.streams import ENCODER, MAIN, MEMORY
 from identiscope.capture.trace import Stream, Trace
+from identiscope.capture.watch.kernel import Bias
 from identiscope.errors import InputError
+from identiscope.linalg.devices import working_device
 
 
 def from_arrays(
@@ -31,10 +32,13 @@ def from_arrays(
     or one layer. projection [layer, head, d_v, model] is each head's output map H; without it T = V.
     value_bias [layer, kv_head, d_v] is the bias inside the values. mask [query, key] is True where a key may
     be seen. output [layer, query, model], if known, is what the block returned, and lets `Trace.verify` compare:
-    without it nothing is verified. With as many queries as keys they are taken for the same tokens.
+    without it nothing is verified. With as many queries as keys they are taken for the same tokens. All of it goes to
+    the device of the values.
     """
     weights = _axes(attention, 4, "attention", "[layer, head, query, key]")
     values = _axes(value, 4, "value", "[layer, kv_head, key, d_v]")
+    device = working_device(values.device)
+    weights, values = weights.to(device), values.to(device)
     layers, heads, queries, keys = weights.shape
     groups, width = values.shape[1], values.shape[3]
     if values.shape[0] != layers or values.shape[2] != keys or heads % groups:
@@ -43,20 +47,20 @@ def from_arrays(
             " [layer, kv_head, key, d_v]: layers and keys must agree, and kv_heads divide heads."
         )
     if projection is None:
-        maps = torch.eye(width, dtype=values.dtype).expand(layers, heads, width, width)
+        maps = torch.eye(width, dtype=values.dtype, device=device).expand(layers, heads, width, width)
     else:
-        maps = _axes(projection, 4, "projection", "[layer, head, d_v, model]")
+        maps = _axes(projection, 4, "projection", "[layer, head, d_v, model]").to(device)
         if maps.shape[:3] != (layers, heads, width):
             raise InputError(f"projection {tuple(maps.shape)} must be [{layers}, {heads}, {width}, model].")
-    allowed = _allowed(mask, queries, keys)
+    allowed = _allowed(mask, queries, keys, device)
     _check_weights(weights, allowed)
     names = tuple(str(place) for place in range(keys)) if tokens is None else tuple(tokens)
     if len(names) != keys:
         raise InputError(f"{len(names)} tokens were given for {keys} keys.")
     model = maps.shape[-1]
-    outputs = _optional(output, (layers, queries, model), "output", "[layer, query, model]")
-    bias = _optional(projection_bias, (layers, model), "projection_bias", "[layer, model]")
-    inside = _optional(value_bias, (layers, groups, width), "value_bias", "[layer, kv_head, d_v]")
+    outputs = _optional(output, (layers, queries, model), "output", "[layer, query, model]", device)
+    bias = _optional(projection_bias, (layers, model), "projection_bias", "[layer, model]", device)
+    inside = _optional(value_bias, (layers, groups, width), "value_bias", "[layer, kv_head, d_v]", device)
     key_stream = MAIN if queries == keys else MEMORY
     shared = tuple(head // (heads // groups) for head in range(heads))
     sites = tuple(
@@ -92,20 +96,27 @@ def from_arrays(
     return Trace(None, MappingProxyType(streams), sites, None, layers, layers)
 
 
-def _optional(array: Any, shape: tuple[int, ...], name: str, expected: str) -> Tensor | None:
+def _optional(array: Any, shape: tuple[int, ...], name: str, expected: str, device: torch.device) -> Tensor | None:
     if array is None:
         return None
     tensor = _axes(array, len(shape), name, expected)
     if tensor.shape != shape:
         raise InputError(f"{name} has shape {tuple(tensor.shape)}; expected {shape} {expected}.")
+    return tensor.to(device)
+
+
+def _tensor(array: Any, wanted: str) -> Tensor:
+    try:
+        tensor = torch.as_tensor(array).detach()
+    except (TypeError, ValueError, RuntimeError, OverflowError, NotImplementedError) as error:
+        raise InputError(f"{wanted}; {str(error) or type(error).__name__}.") from error
+    if tensor.layout != torch.strided or tensor.is_meta:
+        raise InputError(f"{wanted}; given a tensor that is {'meta' if tensor.is_meta else tensor.layout}.")
     return tensor
 
 
 def _axes(array: Any, count: int, name: str, expected: str) -> Tensor:
-    try:
-        tensor = torch.as_tensor(array).detach()
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise InputError(f"{name} must be an array of floats {expected}; {error}.") from error
+    tensor = _tensor(array, f"{name} must be an array of floats {expected}")
     least = 2 if count > 3 else 1
     if not tensor.is_floating_point() or not least <= tensor.dim() <= count or not tensor.numel():
         raise InputError(
@@ -116,10 +127,10 @@ def _axes(array: Any, count: int, name: str, expected: str) -> Tensor:
     return tensor[(None,) * (count - tensor.dim())]
 
 
-def _allowed(mask: Any, queries: int, keys: int) -> Tensor | None:
+def _allowed(mask: Any, queries: int, keys: int, device: torch.device) -> Tensor | None:
     if mask is None:
         return None
-    allowed = torch.as_tensor(mask)
+    allowed = _tensor(mask, f"mask must be booleans [{queries}, {keys}], True where a key may be seen").to(device)
     if allowed.dtype != torch.bool or allowed.shape != (queries, keys):
         raise InputError(
             f"mask must be booleans [{queries}, {keys}], True where a key may be seen; given {tuple(allowed.shape)} of"

@@ -13,8 +13,9 @@ from torch import Tensor, nn
 
 from identiscope.capture.site import Site
 from identiscope.capture.trace import Stream, Trace
+from identiscope.capture.twin import twin
 from identiscope.linalg.agreement import explained_by, relative_error
-from identiscope.linalg.jacobian_blocks import (
+from identiscope.linalg.jacobian.blocks import (
     AttentionWeights,
     Block,
     Blocks,
@@ -25,8 +26,9 @@ from identiscope.linalg.jacobian_blocks import (
     rotate,
     split_heads,
 )
-from identiscope.linalg.jacobian_composed import compose
-from identiscope.linalg.jacobian_layer import linearise
+from identiscope.linalg.jacobian.composed import compose
+from identiscope.linalg.jacobian.forward_mode import push_forward
+from identiscope.linalg.jacobian.layer import linearise
 
 # Where each family keeps the parts of a layer. `stacked` is query, key and value in one linear map.
 FAMILIES: Mapping[str, Mapping[str, str]] = {
@@ -74,7 +76,7 @@ _NORMS = ("attention_norm", "sum_norm", "feed_norm", "out_norm")
 
 
 @dataclass(frozen=True, eq=False)
-class Found:
+class RecognisedBlocks:
     """The blocks of a stream, or the reason why there are none; family: which layout matched."""
 
     blocks: Blocks | None
@@ -86,7 +88,7 @@ class _Unknown(Exception):
     """Why a model is not recognised; never leaves this file."""
 
 
-def find_blocks(trace: Trace, stream: str | None = None, *, summed: bool = False) -> Found:
+def find_blocks(trace: Trace, stream: str | None = None, *, summed: bool = False) -> RecognisedBlocks:
     """The layers of one stream of a trace as blocks.
 
     summed: for inputs that are the sum of embeddings before the embedding norm.
@@ -99,17 +101,20 @@ def find_blocks(trace: Trace, stream: str | None = None, *, summed: bool = False
         with torch.no_grad():
             return _find(trace, chosen, summed)
     except _Unknown as reason:
-        return Found(None, str(reason))
+        return RecognisedBlocks(None, str(reason))
 
 
-def _find(trace: Trace, stream: Stream, summed: bool) -> Found:
+def _find(trace: Trace, stream: Stream, summed: bool) -> RecognisedBlocks:
     if trace.model is None:
         raise _Unknown("the trace has no model")
     sites = [site for site in trace.sites if site.query_stream == stream.name]
     count = len(stream.hidden_states) - 1
     if len(sites) != count or any(site.key_stream != stream.name for site in sites):
         raise _Unknown(f"{len(sites)} attention sites for {count} layers of {stream.name}")
-    modules = dict(trace.model.module.named_modules())
+    if any(weight.device != stream.embeddings.device for weight in trace.model.module.parameters()):
+        raise _Unknown("the weights are not all where the hidden states are")
+    # Parts of a twin: some are called here, and a user's own would be seen to run.
+    modules = dict(twin(trace.model).module.named_modules())
     rotation = _rotation(trace, stream, modules)
     layers, families = [], []
     for site, x in zip(sites, stream.hidden_states[:-1], strict=True):
@@ -121,7 +126,7 @@ def _find(trace: Trace, stream: Stream, summed: bool) -> Found:
         entry = _norm(trace.norms[stream.name])
     blocks = _with_final(Blocks(tuple(layers), entry), stream, modules)
     _verify(blocks, trace, stream, summed)
-    return Found(blocks, "", families[0])
+    return RecognisedBlocks(blocks, "", families[0])
 
 
 def _layer(site: Site, modules: Mapping[str, nn.Module]) -> tuple[str, nn.Module]:
@@ -268,9 +273,9 @@ def _verify(blocks: Blocks, trace: Trace, stream: Stream, summed: bool) -> None:
     inputs = stream.embedding_sum if summed and stream.embedding_sum is not None else stream.embeddings
     composed = compose(blocks, inputs, memory=2**62, directions=1)
     last = len(composed.states) - 1
-    for layer, (made, shown) in enumerate(zip(composed.states, stream.hidden_states, strict=True)):
-        if not _same(normalise(blocks.final, made) if layer == last else made, shown):
-            raise _Unknown(f"layer {layer} computes other states than its parts")
+    for place, (made, shown) in enumerate(zip(composed.states, stream.hidden_states, strict=True)):
+        if not _same(normalise(blocks.final, made) if place == last else made, shown):
+            raise _Unknown(f"{f'layer {place - 1}' if place else 'the input'} computes other states than its parts")
     generator = torch.Generator().manual_seed(0)
     direction = torch.randn(inputs.shape[1], 1, generator=generator, dtype=torch.float64).to(inputs)
     replay = trace.replay
@@ -281,10 +286,10 @@ def _verify(blocks: Blocks, trace: Trace, stream: Stream, summed: bool) -> None:
     for token in sorted({0, len(inputs) // 2, len(inputs) - 1}):
         tangent = torch.zeros_like(inputs)
         tangent[token] = direction[:, 0]
-        expected = torch.func.jvp(states, (inputs,), (tangent,))[1]
+        expected = push_forward(states, inputs, tangent)
         for layer, first, pushed in composed.push(range(token, token + 1), direction, range(1, last + 1)):
             whole = torch.zeros_like(expected[layer])
             whole[first:] = pushed[:, :, 0, 0]
             if not _same(whole, expected[layer]):
                 error = relative_error(whole, expected[layer])
-                raise _Unknown(f"the derivative of layer {layer} is off by {error:.1e}")
+                raise _Unknown(f"the derivative of layer {layer - 1} is off by {error:.1e}")

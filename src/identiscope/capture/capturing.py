@@ -1,22 +1,25 @@
 """Run a model on texts and make the traces, each verified before it is handed out."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, overload
 
 import torch
 from torch import Tensor
 
-from identiscope.capture.calls import Call, Watcher
-from identiscope.capture.forward import Forward, forward, left_as_found, try_forward
-from identiscope.capture.inputs import Batch, Labels, encode, is_many
+from identiscope.capture.batch import Batch, Labels
+from identiscope.capture.forward import Forward, forward, try_forward
+from identiscope.capture.inputs import encode, is_many
 from identiscope.capture.models import Model, load
 from identiscope.capture.norms import EmbeddingNorms
-from identiscope.capture.site import Site, site_of
-from identiscope.capture.softmax import FAMILIES
-from identiscope.capture.streams import MAIN, Places
+from identiscope.capture.room import check_room
+from identiscope.capture.site import Site
+from identiscope.capture.sorting import Sorter
+from identiscope.capture.streams import MAIN
 from identiscope.capture.trace import Stream, Trace
-from identiscope.capture.watching import watching
+from identiscope.capture.twin import twin
+from identiscope.capture.watch.calls import Call, Watcher
+from identiscope.capture.watch.watching import watching
 from identiscope.errors import CaptureError, InputError
 
 # Query rows of one site that every capture rebuilds, to notice at once when something is not as thought.
@@ -26,7 +29,7 @@ QUICK_ROWS = 16
 @overload
 def trace(
     model: Any,
-    text: list[str] | list[tuple[str, str]] | list[list[int]],
+    text: list[str] | list[tuple[str, str]] | list[str | tuple[str, str]] | list[list[int]],
     *,
     target: Any = None,
     layers: Sequence[int] | None = None,
@@ -34,6 +37,18 @@ def trace(
     truncate: bool = False,
     batch_size: int = 8,
 ) -> list[Trace]: ...
+@overload
+def trace(
+    model: Any,
+    # One text or a batch of them: only its tensors say.
+    text: Mapping[str, Tensor],
+    *,
+    target: Any = None,
+    layers: Sequence[int] | None = None,
+    heads: Sequence[int] | None = None,
+    truncate: bool = False,
+    batch_size: int = 8,
+) -> Any: ...
 @overload
 def trace(
     model: Any,
@@ -99,15 +114,16 @@ def stream(
     _check_choice(layers, "layers")
     _check_choice(heads, "heads")
     batch = encode(loaded, [text], targets=[target], truncate=truncate)
-    sorter = _Sorter(loaded, batch, expected_streams(loaded, batch), layers, heads)
+    sorter = Sorter(loaded, batch, None, layers, heads)
 
     def take(call: Call) -> None:
         for site in sorter.sites(call):
             _check_quickly(site)
             visit(site)
 
-    with torch.no_grad(), left_as_found(loaded.module), watching(loaded.module, visit=take) as watcher:
-        forward(loaded, batch.arguments)
+    running = twin(loaded)
+    with torch.no_grad(), watching(running.module, visit=take) as watcher:
+        forward(running, batch.arguments)
     _check_counts(loaded, watcher)
     sorter.check_choice()
 
@@ -123,28 +139,31 @@ def _check_choice(choice: Any, name: str) -> None:
 
 
 def _trace_batch(model: Model, batch: Batch, layers: Sequence[int] | None, heads: Sequence[int] | None) -> list[Trace]:
-    norms = EmbeddingNorms(model.module)
-    with torch.no_grad(), left_as_found(model.module), norms, watching(model.module) as watcher:
-        result = try_forward(model, batch.arguments)
+    check_room(model, batch)
+    running = twin(model)
+    with torch.no_grad(), EmbeddingNorms(running.module) as norms, watching(running.module) as watcher:
+        result = try_forward(running, batch.arguments)
     _check_counts(model, watcher)
-    names = list(result.hidden_states) or expected_streams(model, batch)
-    sorter = _Sorter(model, batch, names, layers, heads)
+    if MAIN not in result.hidden_states and "text" in result.hidden_states:
+        batch = batch.renamed(MAIN, "text")  # one tower of several, run alone
+    sorter = Sorter(model, batch, result.hidden_states, layers, heads)
     sites: list[list[Site]] = [[] for _ in range(batch.size)]
-    for number, call in enumerate(watcher.calls):
-        for text, site in enumerate(sorter.sites(call)):
+    while watcher.calls:
+        # Taken out, so that what its sites do not keep is freed before the next is cut.
+        for text, site in enumerate(sorter.sites(watcher.calls.pop(0))):
             sites[text].append(site)
         # The last site was reached through all others: it is the one checked every time.
-        if number == len(watcher.calls) - 1 and sites[-1]:
+        if not watcher.calls and sites[-1]:
             _check_quickly(sites[-1][-1])
     sorter.check_choice()
     return [
         Trace(
             model=model,
-            streams=MappingProxyType(_streams(result, batch, text, norms, sites[text])),
+            streams=MappingProxyType(_streams(model, result, batch, text, norms, sites[text])),
             sites=tuple(sites[text]),
-            logits=_logits(result, batch, text),
+            logits=_logits(model, result, batch, text),
             recorded=watcher.count,
-            expected=watcher.attention_modules_run,
+            expected=watcher.expected,
             batch=batch.single(text),
             norms=norms.found(result),
         )
@@ -153,16 +172,20 @@ def _trace_batch(model: Model, batch: Batch, layers: Sequence[int] | None, heads
 
 
 def _check_counts(model: Model, watcher: Watcher) -> None:
-    if watcher.count == watcher.attention_modules_run > 0:
+    if watcher.count == watcher.expected > 0:
         return
     kind = type(model.module).__name__
-    works = "families that work: those that use transformers' attention interface, torch.nn.MultiheadAttention, and "
-    works += ", ".join(sorted({key.partition(".")[0] for key in FAMILIES}))
-    if watcher.count == watcher.attention_modules_run == 0:
-        raise CaptureError(f"{model.name} ({kind}) ran no attention; there is nothing to capture. ({works})")
+    if watcher.expected == 0:
+        raise CaptureError(
+            f"{model.name} ({kind}) ran no softmax attention; there is nothing to capture. See docs/families.md for"
+            " what can be captured."
+        )
+    unseen = sorted({f"{type(frame.module).__name__} ({frame.name})" for frame in watcher.unseen})
     raise CaptureError(
-        f"{model.name} ({kind}) ran {watcher.attention_modules_run} attention modules, of which {watcher.count} were"
-        f" seen. Its attention does not pass where it can be watched; {works}. See docs/add-a-model.md."
+        f"{model.name} ({kind}) ran {watcher.expected} attention modules, of which {watcher.count} were seen. Not seen:"
+        f" {', '.join(unseen[:3])}{' …' * (len(unseen) > 3)}. That attention does not pass where it can be watched: the"
+        " attention interface of transformers, torch.nn.MultiheadAttention, scaled_dot_product_attention, or a softmax"
+        " between two products. See docs/add-a-model.md."
     )
 
 
@@ -181,84 +204,20 @@ def _check_quickly(site: Site) -> None:
         )
 
 
-def expected_streams(model: Model, batch: Batch) -> list[str]:
-    """The streams of a model that shows no hidden states, from what it is given."""
-    if getattr(model.config, "is_encoder_decoder", False):
-        return ["encoder", "decoder"]
-    names = list(batch.labels[0])
-    if names == ["text"] and "pixel_values" in batch.arguments:
-        names.append("vision")
-    return names or [MAIN]
-
-
-class _Sorter:
-    """Gives each call its place, and cuts it into the texts of the batch."""
-
-    def __init__(
-        self,
-        model: Model,
-        batch: Batch,
-        streams: list[str],
-        layers: Sequence[int] | None,
-        heads: Sequence[int] | None,
-    ) -> None:
-        self.model, self.batch, self.places = model, batch, Places(streams)
-        self.layers, self.heads = layers, heads
-
-    def sites(self, call: Call) -> list[Site]:
-        """The texts' parts of a call, in order; none if its layer was not chosen."""
-        if call.problem is not None:
-            raise CaptureError(f"{call.name}: {call.problem}. See docs/add-a-model.md.")
-        place = self.places.next(call)
-        if self.layers is not None and place.layer not in self.layers:
-            return []
-        count = call.query.shape[1]
-        if self.heads is not None and any(not 0 <= head < count for head in self.heads):
-            raise InputError(f"heads {list(self.heads)} were asked for; {call.name} has heads 0 to {count - 1}.")
-        if call.query.shape[0] != self.batch.size:
-            raise CaptureError(
-                f"{call.name} attends in {call.query.shape[0]} pieces for {self.batch.size} texts (windows?), which"
-                " cannot be told apart."
-            )
-        return [
-            site_of(
-                call,
-                text,
-                place=place,
-                positions=(
-                    self._positions(text, place.query_stream, call.query.shape[2]),
-                    self._positions(text, place.key_stream, call.key.shape[2]),
-                ),
-                heads=self.heads,
-            )
-            for text in range(self.batch.size)
-        ]
-
-    def _positions(self, text: int, stream: str, length: int) -> Tensor | None:
-        labels = self.batch.labels[text].get(stream)
-        if labels is None or len(labels.positions) == length:
-            return None
-        return torch.tensor(labels.positions)
-
-    def check_choice(self) -> None:
-        """Every layer asked for must exist."""
-        most = max(self.places.layers.values(), default=0)
-        if self.layers is not None and any(not 0 <= layer < most for layer in self.layers):
-            raise InputError(
-                f"layers {list(self.layers)} were asked for; {self.model.name} has layers 0 to {most - 1}."
-            )
-
-
-def _streams(result: Forward, batch: Batch, text: int, norms: EmbeddingNorms, sites: list[Site]) -> dict[str, Stream]:
+def _streams(
+    model: Model, result: Forward, batch: Batch, text: int, norms: EmbeddingNorms, sites: list[Site]
+) -> dict[str, Stream]:
     names = list(dict.fromkeys([*batch.labels[text], *result.hidden_states])) or [MAIN]
     order = {name: rank for rank, name in enumerate(("encoder", MAIN, "text", "vision", "decoder"))}
     built = {}
     for name in sorted(names, key=lambda name: order.get(name, len(order))):
         layers = result.hidden_states.get(name, ())
         labels = batch.labels[text].get(name)
+        if labels is not None and layers and layers[0].shape[1] not in (batch.length(name), len(labels.positions)):
+            labels = None  # the model has put positions of its own among those of the text
         padded = labels is not None and bool(layers) and len(labels.positions) != layers[0].shape[1]
         places = torch.tensor(labels.positions) if labels is not None and padded else slice(None)
-        states = tuple(layer[text, places].detach() for layer in layers)
+        states = tuple(_kept(model, layer[text, places]) for layer in layers)
         norm = norms.of(layers)
         length = states[0].shape[0] if states else max((site.queries for site in sites), default=0)
         labels = labels or _numbered(length)
@@ -269,24 +228,29 @@ def _streams(result: Forward, batch: Batch, text: int, norms: EmbeddingNorms, si
             offsets=labels.offsets,
             special=labels.special,
             hidden_states=states,
-            embedding_sum=norm[1][text, places].detach() if norm else (states[0] if states else None),
+            embedding_sum=_kept(model, norm[1][text, places]) if norm else (states[0] if states else None),
             cut=labels.cut,
         )
     for site in sites:
-        if site.key_stream not in built:
-            other = _numbered(site.keys)
-            built[site.key_stream] = Stream(site.key_stream, other.tokens, None, None, other.special, (), None)
+        for name, count in ((site.query_stream, site.queries), (site.key_stream, site.keys)):
+            if name not in built:
+                other = _numbered(count)
+                built[name] = Stream(name, other.tokens, None, None, other.special, (), None)
     return built
+
+
+def _kept(model: Model, states: Tensor) -> Tensor:
+    return states.detach().to(model.home(states.device))
 
 
 def _numbered(length: int) -> Labels:
     return Labels(tuple(str(place) for place in range(length)), None, None, (False,) * length, tuple(range(length)))
 
 
-def _logits(result: Forward, batch: Batch, text: int) -> Tensor | None:
+def _logits(model: Model, result: Forward, batch: Batch, text: int) -> Tensor | None:
     if result.logits is None:
         return None
-    logits = result.logits[text].detach()
+    logits = _kept(model, result.logits[text])
     for stream in ("decoder", MAIN):
         labels = batch.labels[text].get(stream)
         if labels is not None and logits.dim() == 2 and len(labels.positions) < logits.shape[0]:

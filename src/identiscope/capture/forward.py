@@ -1,19 +1,19 @@
-"""Run a model once on a batch and take its hidden states, leaving the model as it was found."""
+"""Run a model once on a batch and take its hidden states."""
 
 import inspect
-import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from identiscope.capture import streams
 from identiscope.capture.models import Model
 from identiscope.errors import IdentiscopeError, InputError
+from identiscope.linalg.free_memory import free_memory, in_words, is_out_of_memory
 
 _PLAIN_LAYERS = (nn.TransformerEncoderLayer, nn.TransformerDecoderLayer, nn.RNNBase)
 
@@ -26,47 +26,16 @@ class Forward:
     hidden_states: Mapping[str, tuple[Tensor, ...]]
 
 
-_LOCKS: WeakKeyDictionary[nn.Module, threading.RLock] = WeakKeyDictionary()
-_LOCKS_LOCK = threading.Lock()
-
-
-@contextmanager
-def left_as_found(module: nn.Module) -> Iterator[None]:
-    """Evaluation mode inside; afterwards every mode, hook and flag is as before.
-
-    transformers installs hooks for good when hidden states are first asked for; here they go again. One thread at a
-    time: two that restore each other's changes would leave the model in neither's state. A compiled model runs
-    uncompiled meanwhile, since what is compiled cannot be watched.
-    """
-    with _LOCKS_LOCK:
-        lock = _LOCKS.setdefault(module, threading.RLock())
-    with lock, torch.compiler.set_stance("force_eager"):
-        yield from _left_as_found(module)
-
-
-def _left_as_found(module: nn.Module) -> Iterator[None]:
-    modules = list(module.modules())
-    modes = [inner.training for inner in modules]
-    hooks = [set(inner._forward_hooks) for inner in modules]
-    flags = [set(vars(inner)) for inner in modules]
-    module.eval()
-    try:
-        yield
-    finally:
-        for inner, mode, known, attributes in zip(modules, modes, hooks, flags, strict=True):
-            inner.training = mode
-            for key in set(inner._forward_hooks) - known:
-                del inner._forward_hooks[key]
-            for name in set(vars(inner)) - attributes:
-                if name.startswith("_output_capturing"):
-                    delattr(inner, name)
-
-
 def forward(model: Model, arguments: Mapping[str, Tensor]) -> Forward:
-    """Run the model on the given arguments. Call inside `left_as_found`."""
-    if model.is_transformers:
-        return _transformers(model.module, arguments)
-    return _plain(model.module, arguments)
+    """Run the model on the given arguments. Give a twin: hooks stay behind when hidden states are first asked for.
+
+    Arguments of a trace are where the model was then; it may have been moved since.
+    """
+    arguments = {name: value.to(model.device) for name, value in arguments.items()}
+    if not model.is_transformers:
+        return _plain(model.module, arguments)
+    with _WideConstants() if model.dtype == torch.float64 else nullcontext():
+        return _transformers(model, arguments)
 
 
 def try_forward(model: Model, arguments: Mapping[str, Tensor]) -> Forward:
@@ -75,21 +44,49 @@ def try_forward(model: Model, arguments: Mapping[str, Tensor]) -> Forward:
         return forward(model, arguments)
     except IdentiscopeError:
         raise
-    except (RuntimeError, ValueError, TypeError, IndexError, KeyError, AttributeError, NotImplementedError) as error:
+    except (
+        RuntimeError, ValueError, TypeError, IndexError, KeyError, AttributeError, NotImplementedError, MemoryError
+    ) as error:  # fmt: skip
         shapes = {name: tuple(value.shape) for name, value in arguments.items()}
+        if is_out_of_memory(error):
+            free = free_memory(model.device)
+            there = "" if free is None else f", where {in_words(free)} are free"
+            raise InputError(
+                f"a pass of {model.name} on {shapes} needs more memory than there is on {model.device}{there}. It said:"
+                f" {' '.join(str(error).split())[:200]} Give shorter texts, fewer at a time (batch_size), or load the"
+                " model in half precision (dtype)."
+            ) from error
         raise InputError(
             f"{model.name} ({type(model.module).__name__}) cannot run on {shapes}. It said: {str(error)[:300]}"
         ) from error
 
 
-def _transformers(module: nn.Module, arguments: Mapping[str, Tensor]) -> Forward:
-    accepted = inspect.signature(module.forward).parameters
+class _WideConstants(TorchFunctionMode):
+    """Some families fill float32 tensors with the least float64 number, which torch refuses: fill in float32's least.
+
+    Both are masks, and weigh nothing.
+    """
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        try:
+            return func(*args, **(kwargs or {}))
+        except RuntimeError as error:
+            if func not in (torch.full, Tensor.fill_) or "without overflow" not in str(error) or len(args) < 2:
+                raise
+            least = torch.finfo(torch.float32).min
+            return func(args[0], max(args[1], least), *args[2:], **(kwargs or {}))
+
+
+def _transformers(model: Model, arguments: Mapping[str, Tensor]) -> Forward:
+    accepted = inspect.signature(model.inner.forward).parameters
     options: dict[str, Any] = {"output_hidden_states": True, "return_dict": True}
     if "use_cache" in accepted:
         options["use_cache"] = False
+    if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in accepted.values()):
+        options = {name: value for name, value in options.items() if name in accepted}
     optional = {"position_ids", "token_type_ids"}
     given = {name: value for name, value in arguments.items() if name in accepted or name not in optional}
-    outputs = module(**given, **options)
+    outputs = model.module(**given, **options)
     logits = getattr(outputs, "logits", None)
     return Forward(logits if isinstance(logits, Tensor) else None, streams.hidden_states(outputs))
 

@@ -7,68 +7,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from identiscope.capture.limits import padding_id, position_limit, positions_follow_ids, token_names, vocabulary
+from identiscope.capture.batch import Batch, Labels, by_position, moved_left
+from identiscope.capture.limits import padding_id, position_limit, token_names, vocabulary
 from identiscope.capture.models import Model
 from identiscope.capture.streams import MAIN
+from identiscope.capture.tokenizing import tokenize
 from identiscope.errors import InputError
 
 Text = str | tuple[str, str] | Sequence[int] | Tensor | Mapping[str, Tensor]
-
-
-@dataclass(frozen=True)
-class Labels:
-    """The positions of one text in one stream: its tokens, ids, character spans, and which are special.
-
-    `positions` are their places in the padded batch; `cut` counts the tokens that truncation removed.
-    """
-
-    tokens: tuple[str, ...]
-    ids: tuple[int, ...] | None
-    offsets: tuple[tuple[int, int], ...] | None
-    special: tuple[bool, ...]
-    positions: tuple[int, ...]
-    cut: int = 0
-
-
-@dataclass(frozen=True)
-class Batch:
-    """Arguments of one forward call, and the labels of each text in it by stream."""
-
-    arguments: Mapping[str, Tensor]
-    labels: tuple[Mapping[str, Labels], ...]
-
-    @property
-    def size(self) -> int:
-        """How many texts."""
-        return len(self.labels)
-
-    def single(self, text: int) -> "Batch":
-        """One text alone, without padding, as a batch of one."""
-        if self.size == 1 and all(_unpadded(labels) for labels in self.labels[0].values()):
-            return self
-        arguments = {}
-        for name, tensor in self.arguments.items():
-            stream = self.labels[text].get(_stream_of(name, self.labels[text]))
-            part = tensor[text : text + 1]
-            is_sequence = stream is not None and name != "pixel_values" and part.dim() == 2
-            if is_sequence and stream is not None and part.shape[1] >= len(stream.positions):
-                part = part[:, list(stream.positions)]
-            arguments[name] = part
-        labels = {
-            name: Labels(old.tokens, old.ids, old.offsets, old.special, tuple(range(len(old.tokens))), old.cut)
-            for name, old in self.labels[text].items()
-        }
-        return Batch(arguments, (labels,))
-
-
-def _unpadded(labels: Labels) -> bool:
-    return labels.positions == tuple(range(len(labels.positions)))
-
-
-def _stream_of(argument: str, labels: Mapping[str, Labels]) -> str:
-    if argument.startswith("decoder_"):
-        return "decoder"
-    return next((stream for stream in ("encoder", "text", MAIN) if stream in labels), MAIN)
 
 
 def is_many(text: Any) -> bool:
@@ -84,8 +30,9 @@ def _is_whole(value: Any) -> bool:
 
 
 def encode(model: Model, texts: Sequence[Any], *, targets: Sequence[str | None], truncate: bool = False) -> Batch:
-    """Arguments for one forward call over `texts`, padded on the tokenizer's side.
+    """Arguments for one forward call over `texts`, padded on the right whatever their tokenizer does.
 
+    Positions then count from the first token as they do for a text alone, also in models that cannot be told positions.
     targets: for an encoder–decoder, the text (or None) that the decoder has been given.
     """
     if not texts:
@@ -117,7 +64,12 @@ _DECODER = ("input_ids", "attention_mask")
 
 
 @dataclass(frozen=True)
-class _Row:
+class TokenRow:
+    """A text as its tokenizer gave it; taken for a text wherever one is, so that it is tokenized once.
+
+    cut: how many tokens truncation removed.
+    """
+
     ids: list[int]
     types: list[int] | None
     offsets: list[tuple[int, int]] | None
@@ -125,8 +77,10 @@ class _Row:
     cut: int
 
 
-def _ids(model: Model, text: Any, truncate: bool) -> _Row:
+def _ids(model: Model, text: Any, truncate: bool) -> TokenRow:
     tokenizer = model.tokenizer
+    if isinstance(text, TokenRow):
+        return _fitted(model, text, truncate)
     if isinstance(text, (str, tuple)):
         parts = (text,) if isinstance(text, str) else tuple(text)
         if len(parts) > 2 or not all(isinstance(part, str) for part in parts):
@@ -145,35 +99,39 @@ def _ids(model: Model, text: Any, truncate: bool) -> _Row:
         raise InputError(f"token ids are a list of whole numbers, one text; given {str(text)[:80]}.")
     ids = [int(token) for token in ids]
     special = set(getattr(tokenizer, "all_special_ids", ()))
-    row = _Row(ids, None, None, [token in special for token in ids], 0)
+    row = TokenRow(ids, None, None, [token in special for token in ids], 0)
     return _fitted(model, row, truncate)
 
 
-def _tokenized(model: Model, parts: tuple[str, ...], truncate: bool) -> _Row:
+def _tokenized(model: Model, parts: tuple[str, ...], truncate: bool) -> TokenRow:
+    row = token_row(model, parts, position_limit(model) if truncate else None)
+    if all(row.special):
+        raise InputError(f"the text {parts[0]!r} has no token that {model.name} knows.")
+    return _fitted(model, row, truncate)
+
+
+def token_row(model: Model, parts: Sequence[str], most: int | None = None) -> TokenRow:
+    """One text tokenized, and cut to so many tokens if it has more."""
     tokenizer = model.tokenizer
     fast = bool(getattr(tokenizer, "is_fast", False))
-    limit = position_limit(model)
-    # The tokenizer warns of its own length limit; the model's is the one that matters, and is checked here.
+    # The tokenizer warns of its own length limit; the model's is the one that matters, and is checked elsewhere.
     options: dict[str, Any] = {
         "return_special_tokens_mask": True,
         "return_offsets_mapping": fast,
         "verbose": False,
     }
-    whole = tokenizer(*parts, **options)
+    whole = tokenize(tokenizer, *parts, **options)
     length = len(whole["input_ids"])
     cut = 0
-    if limit is not None and length > limit and truncate:
-        whole = tokenizer(*parts, truncation=True, max_length=limit, **options)
+    if most is not None and length > most:
+        whole = tokenize(tokenizer, *parts, truncation=True, max_length=most, **options)
         cut = length - len(whole["input_ids"])
     special = [bool(flag) for flag in whole["special_tokens_mask"]]
-    if all(special):
-        raise InputError(f"the text {parts[0]!r} has no token that {model.name} knows.")
     offsets = [tuple(span) for span in whole["offset_mapping"]] if fast else None
-    row = _Row(list(whole["input_ids"]), whole.get("token_type_ids"), offsets, special, cut)
-    return _fitted(model, row, truncate)
+    return TokenRow(list(whole["input_ids"]), whole.get("token_type_ids"), offsets, special, cut)
 
 
-def _fitted(model: Model, row: _Row, truncate: bool, decoder: bool = False) -> _Row:
+def _fitted(model: Model, row: TokenRow, truncate: bool, decoder: bool = False) -> TokenRow:
     limit = position_limit(model, decoder)
     count = len(row.ids)
     if limit is not None and count > limit:
@@ -182,7 +140,7 @@ def _fitted(model: Model, row: _Row, truncate: bool, decoder: bool = False) -> _
                 f"the text has {count} tokens, and {model.name} takes at most {limit}."
                 " Shorten it, or ask for truncation (truncate=True, on the command line --truncate)."
             )
-        row = _Row(
+        row = TokenRow(
             row.ids[:limit],
             None if row.types is None else row.types[:limit],
             None if row.offsets is None else row.offsets[:limit],
@@ -199,7 +157,7 @@ def _fitted(model: Model, row: _Row, truncate: bool, decoder: bool = False) -> _
     return row
 
 
-def _target(model: Model, target: str | None, truncate: bool) -> _Row:
+def _target(model: Model, target: str | None, truncate: bool) -> TokenRow:
     """Decoder input: the start token, then the target shifted by one, as in training."""
     config = model.config
     start = getattr(config, "decoder_start_token_id", None)
@@ -211,21 +169,20 @@ def _target(model: Model, target: str | None, truncate: bool) -> _Row:
             " with input_ids and decoder_input_ids."
         )
     if target is None:
-        return _Row([int(start)], None, None, [True], 0)
+        return TokenRow([int(start)], None, None, [True], 0)
     if model.tokenizer is None:
         raise InputError(f"{model.name} came without a tokenizer, which a target text needs.")
     if not isinstance(target, str) or not target.strip():
         raise InputError(f"a target is a text of at least one word; given {target!r}.")
-    encoded = model.tokenizer(text_target=target, return_special_tokens_mask=True)
+    encoded = tokenize(model.tokenizer, text_target=target, return_special_tokens_mask=True)
     ids, special = list(encoded["input_ids"]), [bool(flag) for flag in encoded["special_tokens_mask"]]
     if special[-1]:
         ids, special = ids[:-1], special[:-1]  # the end token is what the decoder predicts last, and never reads
-    return _fitted(model, _Row([int(start), *ids], None, None, [True, *special], 0), truncate, decoder=True)
+    return _fitted(model, TokenRow([int(start), *ids], None, None, [True, *special], 0), truncate, decoder=True)
 
 
-def _padded(model: Model, rows: list[_Row]) -> tuple[dict[str, Tensor], list[dict[str, Labels]]]:
+def _padded(model: Model, rows: list[TokenRow]) -> tuple[dict[str, Tensor], list[dict[str, Labels]]]:
     length = max(len(row.ids) for row in rows)
-    left = getattr(model.tokenizer, "padding_side", "right") == "left"
     filler = padding_id(model)
     device = model.device
     ids = torch.full((len(rows), length), filler, dtype=torch.long, device=device)
@@ -233,27 +190,24 @@ def _padded(model: Model, rows: list[_Row]) -> tuple[dict[str, Tensor], list[dic
     types = torch.zeros_like(ids)
     labels = []
     for number, row in enumerate(rows):
-        begin = length - len(row.ids) if left else 0
-        span = slice(begin, begin + len(row.ids))
+        span = slice(len(row.ids))
         ids[number, span] = torch.tensor(row.ids, device=device)
         mask[number, span] = 1
         if row.types is not None:
             types[number, span] = torch.tensor(row.types, device=device)
-        places = tuple(range(begin, begin + len(row.ids)))
+        places = tuple(range(len(row.ids)))
         offsets = None if row.offsets is None else tuple(row.offsets)
         names = token_names(model, row.ids)
         labels.append({MAIN: Labels(names, tuple(row.ids), offsets, tuple(row.special), places, row.cut)})
     arguments = {"input_ids": ids, "attention_mask": mask}
     if any(row.types is not None for row in rows):
         arguments["token_type_ids"] = types
-    if left and bool((mask == 0).any()) and not positions_follow_ids(model):
-        # Positions count from the first real token, as they do for a text alone.
-        arguments["position_ids"] = (mask.cumsum(1) - 1).clamp(min=0)
     return arguments, labels
 
 
 def _given(model: Model, arguments: dict[str, Tensor]) -> Batch:
-    """A mapping is passed on as it is; its ids, if any, give the labels."""
+    """A mapping is passed on as it is, to where the model is; padding on the left goes to the right; its ids, if any,
+    are the labels."""
     if not arguments or not all(isinstance(value, Tensor) for value in arguments.values()):
         raise InputError("a mapping of model arguments holds a tensor for each; given " + repr(sorted(arguments)))
     if any(value.dim() == 0 for value in arguments.values()):
@@ -276,18 +230,25 @@ def _given(model: Model, arguments: dict[str, Tensor]) -> Batch:
                 f"{argument} {tuple(ids.shape)} and its mask {tuple(mask.shape)} must both be [batch, position], and no"
                 " text masked as a whole."
             )
+        before = mask.bool().int().argmax(1)
+        if bool(before.any()):
+            arguments = {
+                name: moved_left(value, before) if by_position(name, value, argument, ids.shape[1]) else value
+                for name, value in arguments.items()
+            }
+            ids, mask = moved_left(ids, before), moved_left(mask, before)
         for number in range(size):
             places = tuple(mask[number].nonzero().flatten().tolist())
             kept = tuple(ids[number, list(places)].tolist())
-            row = _Row(list(kept), None, None, [token in special for token in kept], 0)
+            row = TokenRow(list(kept), None, None, [token in special for token in kept], 0)
             _fitted(model, row, False)
             labels[number][stream] = Labels(token_names(model, row.ids), kept, None, tuple(row.special), places)
-    return Batch(arguments, tuple(labels))
+    return Batch({name: value.to(model.device) for name, value in arguments.items()}, tuple(labels))
 
 
 def _tensors(model: Model, tensors: list[Tensor], targets: Sequence[str | None], truncate: bool) -> Batch:
     """Pixels for a vision model, features for a speech model, embeddings for a plain PyTorch module."""
-    name = str(getattr(model.module, "main_input_name", "input"))
+    name = str(getattr(model.inner, "main_input_name", "input"))
     rank = {"pixel_values": 3, "input_features": 2, "input_values": 1}.get(name, 2)
     if not all(tensor.dim() in (rank, rank + 1) for tensor in tensors) or name == "input_ids":
         raise InputError(

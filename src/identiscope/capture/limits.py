@@ -15,7 +15,7 @@ def token_names(model: Model, ids: Sequence[int]) -> tuple[str, ...]:
 
 def vocabulary(model: Model) -> int | None:
     """How many input embeddings the model has."""
-    getter = getattr(model.module, "get_input_embeddings", None)
+    getter = getattr(model.inner, "get_input_embeddings", None)
     try:
         table = getter() if getter is not None else None
     except NotImplementedError:
@@ -56,8 +56,3 @@ def padding_id(model: Model) -> int:
         if isinstance(found, int) and 0 <= found < (size or found + 1):
             return found
     return 0
-
-
-def positions_follow_ids(model: Model) -> bool:
-    """Whether the model counts positions itself, from the first id that is not padding (RoBERTa and its kin)."""
-    return model.position_offset is not None

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from identiscope.capture.forward import Forward
+from identiscope.capture.twin import original
 
 
 class EmbeddingNorms:
@@ -33,11 +34,11 @@ class EmbeddingNorms:
     def of(self, states: tuple[Tensor, ...]) -> tuple[nn.Module, Tensor] | None:
         """The norm whose output is the stream's input embeddings, and what entered it."""
         for inner, given, output in self.seen:
-            if states and output.shape == states[0].shape and torch.equal(output, states[0]):
+            if states and output.shape == states[0].shape and torch.equal(output, states[0].to(output.device)):
                 return inner, given
         return None
 
     def found(self, result: Forward) -> dict[str, nn.Module]:
-        """The norm of each stream that has one."""
+        """The norm of each stream that has one, the user's own."""
         found = {stream: self.of(states) for stream, states in result.hidden_states.items()}
-        return {stream: pair[0] for stream, pair in found.items() if pair is not None}
+        return {stream: original(pair[0]) for stream, pair in found.items() if pair is not None}

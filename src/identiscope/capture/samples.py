@@ -25,7 +25,7 @@ def sample_input(model: Model) -> tuple[Any, str]:
     if model.tokenizer is not None:
         return TEXT, f"the text {TEXT!r}"
     generator = torch.Generator().manual_seed(0)
-    config, name = model.config, str(getattr(model.module, "main_input_name", "input"))
+    config, name = model.config, str(getattr(model.inner, "main_input_name", "input"))
     if name == "pixel_values":
         size = getattr(config, "image_size", 224)
         height, width = (size, size) if isinstance(size, int) else tuple(size)

@@ -6,19 +6,24 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from identiscope.capture.calls import Call
-from identiscope.capture.kernel import Bias, attention_weights
-from identiscope.capture.streams import Place
+from identiscope.capture.watch.kernel import Bias, attention_weights
+from identiscope.capture.words import as_html, heads_in_words, precision_in_words, shape_in_words
 from identiscope.errors import InputError
 from identiscope.linalg.agreement import effective_precision, explained_by, relative_error
 
 # Rows of a map computed at a time, so that a long text never needs a whole n×n map of every head at once.
 ROWS = 512
+# Rows on which a site that shows itself is checked.
+ROWS_SHOWN = 16
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class SiteCheck:
-    """What was found at one site, and how far Σ_h A_h·V_h·H_h + b_O is from what the block returned."""
+    """What was found at one site, and how far Σ_h A_h·V_h·H_h + b_O is from what the block returned.
+
+    `compared_with` names the module that returned it: the attention module, or its output projection where a residual
+    or a norm follows that inside the module.
+    """
 
     index: int
     kind: str
@@ -35,6 +40,26 @@ class SiteCheck:
     error: float
     precision: str
     verified: bool
+    compared_with: str = ""
+
+    @property
+    def in_words(self) -> str:
+        """`verified to 3e-07 in float32`, or how far off it is."""
+        if self.error != self.error:
+            return "not verified: there is nothing to compare with"
+        if not self.verified:
+            return f"NOT verified: off by {self.error:.0e}"
+        return f"verified to {self.error:.0e} in {precision_in_words(self.precision)}"
+
+    def __repr__(self) -> str:
+        size = f"{self.heads} heads, {shape_in_words((self.queries, self.keys))}, mask {self.mask}"
+        against = f", against {self.compared_with}" if self.compared_with else ""
+        return (
+            f"SiteCheck(layer {self.layer}, {self.kind}, {size}: {self.in_words} on {self.rows_checked} rows{against})"
+        )
+
+    def _repr_html_(self) -> str:
+        return as_html(repr(self))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -44,7 +69,8 @@ class Site:
     query [head, query, channel]; key [kv_head, key, channel]; value [kv_head, key, d_v]; context
     [head, query, d_v] is A·V as the kernel returned it; projection [head, d_v, model] is each head's H.
     Only the heads in `heads` keep their query, key and value; context and projection are those of all
-    heads, in the model's order. `output` [query, model] is what the block returned. `value_bias` [kv_head,
+    heads, in the model's order. `output` [query, model] is what the block returned, through the module `returned_by`,
+    after all adapters and hooks. `value_bias` [kv_head,
     d_v] is the bias inside the values: zeros without one, None if it could not be told. `given` holds the
     map where it was given as an array instead of computed from query and key.
     """
@@ -70,6 +96,22 @@ class Site:
     output: Tensor | None
     value_bias: Tensor | None = None
     given: Tensor | None = None
+    returned_by: str = ""
+
+    def __repr__(self) -> str:
+        heads = heads_in_words(self.heads, self.head_count)
+        size = f"{shape_in_words((self.queries, self.keys))}, d_v {self.value.shape[-1]}, mask {self.mask}"
+        return f"Site(layer {self.layer}, {self.kind}, {heads}, {size}, {self.verify(rows=ROWS_SHOWN).in_words})"
+
+    def _repr_html_(self) -> str:
+        rows = [
+            ("module", self.name),
+            ("returned by", self.returned_by or "–"),
+            ("queries", f"{self.queries} ({self.query_stream})"),
+            ("keys", f"{self.keys} ({self.key_stream})"),
+            ("dtype", precision_in_words(self.context.dtype)),
+        ]
+        return as_html(repr(self), table=[("", ""), *rows])
 
     @property
     def head_count(self) -> int:
@@ -115,6 +157,8 @@ class Site:
 
     def attention_in_rows(self, head: int, size: int = ROWS) -> Iterator[tuple[Tensor, Tensor]]:
         """The map of one head a few rows at a time: (row numbers, weights [row, key])."""
+        if size < 1:
+            raise InputError(f"size={size} was given; expected at least 1 row at a time.")
         for rows in torch.arange(self.queries).split(size):
             yield rows, self.attention(head, rows)
 
@@ -136,12 +180,15 @@ class Site:
         device = self.context.device
         if rows is None:
             return torch.arange(self.queries, device=device)
-        chosen = torch.as_tensor(rows, dtype=torch.long, device=device)
+        if isinstance(rows, Tensor) and (rows.dtype.is_floating_point or rows.dtype.is_complex or rows.is_meta):
+            raise InputError(f"rows of type {rows.dtype} were asked for; give a list of query positions.")
+        # Looked at where they were given, so that numbers from the CPU need not be waited for.
+        chosen = torch.as_tensor(rows, dtype=torch.long)
         if chosen.dim() != 1 or bool(((chosen < 0) | (chosen >= self.queries)).any()):
             raise InputError(
                 f"rows {rows} were asked for; give a list of query positions from 0 to {self.queries - 1}."
             )
-        return chosen
+        return chosen.to(device)
 
     def row_sums(self) -> Tensor | None:
         """What the rows of every chosen head sum to, [head, query]; None for exactly one (no sink, not given)."""
@@ -166,6 +213,8 @@ class Site:
         rows: check so many query rows, evenly spread, instead of all. Heads that were not chosen enter
         with the context that the kernel returned for them.
         """
+        if rows is not None and rows < 1:
+            raise InputError(f"rows={rows} was given; expected at least 1 row to check, or None for all.")
         count = self.queries if rows is None else min(rows, self.queries)
         chosen = torch.linspace(0, self.queries - 1, count).round().long().unique()
         # Without an output there is nothing to compare, and so nothing is verified.
@@ -188,6 +237,7 @@ class Site:
             error=error,
             precision="none" if precision is None else _coarser(precision, dtype),
             verified=explained_by(error, dtype),
+            compared_with=self.returned_by,
         )
 
     def _error(self, rows: Tensor) -> float:
@@ -221,83 +271,3 @@ def _of_head(tensor: Tensor | None, place: int) -> Tensor | None:
 def _coarser(precision: torch.dtype, dtype: torch.dtype) -> str:
     finest = max(precision, dtype, key=lambda kind: torch.finfo(kind).eps)
     return str(finest).removeprefix("torch.")
-
-
-def site_of(
-    call: Call,
-    text: int,
-    *,
-    place: Place,
-    positions: tuple[Tensor | None, Tensor | None],
-    heads: Sequence[int] | None,
-) -> Site:
-    """One text's part of a call: padding dropped, the chosen heads kept."""
-    assert call.projection is not None and call.output is not None
-    count = call.query.shape[1]
-    groups = count // call.key.shape[1]
-    at_query, at_key = positions
-    chosen = tuple(range(count)) if heads is None else tuple(heads)
-    shared = sorted({head // groups for head in chosen})
-    query, key, value = call.query[text], call.key[text], call.value[text]
-    if heads is not None:
-        # Copies of the chosen heads alone, so that the rest can be freed.
-        query, key, value = query[list(chosen)], key[shared], value[shared]
-    allowed, position = (_one(part, text, heads) for part in (call.bias.allowed, call.bias.position))
-    bias = _settle(Bias(_cells(allowed, at_query, at_key), call.bias.causal, _cells(position, at_query, at_key)))
-    width = call.projection.shape[0] // count
-    return Site(
-        index=call.index,
-        kind=place.kind,
-        layer=place.layer,
-        name=call.name,
-        query_stream=place.query_stream,
-        key_stream=place.key_stream,
-        heads=chosen,
-        key_value_heads=tuple(shared.index(head // groups) for head in chosen),
-        query=_rows(query, at_query).detach(),
-        key=_rows(key, at_key).detach(),
-        value=_rows(value, at_key).detach(),
-        bias=bias,
-        scale=call.scale,
-        softcap=call.softcap,
-        sinks=None if call.sinks is None else call.sinks[list(chosen)],
-        context=_rows(call.context[text], at_query).detach(),
-        # Copies: what the model's weights become later is not what this pass computed with.
-        projection=call.projection.reshape(count, width, -1).clone(),
-        projection_bias=None if call.projection_bias is None else call.projection_bias.clone(),
-        output=_rows(call.output[text], at_query).detach(),
-        value_bias=None if call.value_bias is None else call.value_bias[shared],
-    )
-
-
-def _one(tensor: Tensor | None, text: int, heads: Sequence[int] | None) -> Tensor | None:
-    if tensor is None:
-        return None
-    tensor = tensor[text if tensor.shape[0] > 1 else 0].detach()
-    return tensor[list(heads)] if heads is not None and tensor.shape[0] > 1 else tensor
-
-
-def _rows(tensor: Tensor, positions: Tensor | None) -> Tensor:
-    return tensor if positions is None else tensor[..., positions, :]
-
-
-def _cells(tensor: Tensor | None, at_query: Tensor | None, at_key: Tensor | None) -> Tensor | None:
-    if tensor is None:
-        return None
-    if at_query is not None and tensor.shape[-2] > 1:
-        tensor = tensor[..., at_query, :]
-    return tensor if at_key is None else tensor[..., at_key]
-
-
-def _settle(bias: Bias) -> Bias:
-    """Say `all` and `causal` in a word where the cells that are left say just that."""
-    allowed = bias.allowed
-    if allowed is None:
-        return bias
-    if bool(allowed.all()):
-        return Bias(None, bias.causal, bias.position)
-    if allowed.shape[-2] == allowed.shape[-1]:
-        triangle = torch.ones(allowed.shape[-2:], dtype=torch.bool, device=allowed.device).tril()
-        if torch.equal(allowed, triangle.expand_as(allowed)):
-            return Bias(None, True, bias.position)
-    return bias

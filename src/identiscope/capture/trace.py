@@ -3,15 +3,19 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from html import escape
+from typing import TYPE_CHECKING
 
 from torch import Tensor, nn
 
-from identiscope.capture.inputs import Batch
+from identiscope.capture.batch import Batch
 from identiscope.capture.models import Model
 from identiscope.capture.replay import Replay, make_replay
 from identiscope.capture.site import Site, SiteCheck
+from identiscope.capture.words import as_html, precision_in_words, shape_in_words
 from identiscope.errors import CaptureError, InputError
+
+if TYPE_CHECKING:
+    from identiscope.capture.blocks import RecognisedBlocks
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -43,8 +47,21 @@ class Stream:
     def __len__(self) -> int:
         return len(self.tokens)
 
+    def __repr__(self) -> str:
+        parts = [f"{len(self)} positions" if self.ids is None else f"{len(self)} tokens, {sum(self.special)} special"]
+        if self.cut:
+            parts.append(f"{self.cut} cut")
+        if self.hidden_states:
+            state = self.hidden_states[-1]
+            parts.append(f"{len(self.hidden_states)} hidden states of width {state.shape[-1]}")
+            parts.append(precision_in_words(state.dtype))
+        return f"Stream({self.name!r}, {', '.join(parts)})"
 
-@dataclass(frozen=True)
+    def _repr_html_(self) -> str:
+        return as_html(repr(self), self.tokens)
+
+
+@dataclass(frozen=True, repr=False)
 class Verification:
     """How the capture compares with what the model returned: per site, and in the number of sites."""
 
@@ -67,6 +84,30 @@ class Verification:
     def error(self) -> float:
         """The largest relative error of any site."""
         return max((site.error for site in self.sites), default=float("nan"))
+
+    def __repr__(self) -> str:
+        if self.error != self.error:
+            return "Verification(not verified: there is nothing to compare with)"
+        good = sum(site.verified for site in self.sites)
+        seen = f"{self.recorded} of {self.expected} attention calls seen"
+        said = f"{'verified' if self.verified else 'NOT verified'}: {good} of {len(self.sites)} sites"
+        return f"Verification({said}, largest error {self.error:.0e}, {precision_in_words(self.precision)}; {seen})"
+
+    def _repr_html_(self) -> str:
+        head = ("layer", "kind", "heads", "queries × keys", "mask", "check", "compared with")
+        rows = [
+            (
+                site.layer,
+                site.kind,
+                site.heads,
+                shape_in_words((site.queries, site.keys)),
+                site.mask,
+                site.in_words,
+                site.compared_with,
+            )
+            for site in self.sites
+        ]
+        return as_html(repr(self), table=[head, *rows])
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -111,21 +152,22 @@ class Trace:
         """The kinds of attention in this trace, in order of appearance."""
         return tuple(dict.fromkeys(site.kind for site in self.sites))
 
-    def site(self, layer: int, kind: str | None = None, stream: str | None = None) -> Site:
-        """The attention call of a layer, counted from 0; kind or stream say which, if the model has several."""
+    def site(self, layer: int, attention: str | None = None, stream: str | None = None) -> Site:
+        """The attention call of a layer, counted from 0; attention or stream say which, if the model has several."""
         found = [
             site
             for site in self.sites
-            if site.layer == layer and kind in (None, site.kind) and stream in (None, site.query_stream)
+            if site.layer == layer and attention in (None, site.kind) and stream in (None, site.query_stream)
         ]
         if len(found) == 1:
             return found[0]
         have = sorted({(site.kind, site.query_stream, site.layer) for site in self.sites})
         if not found:
             raise InputError(
-                f"no captured layer {layer} of kind {kind or 'any'}; captured (kind, stream, layer): {have}."
+                f"no captured layer {layer} of {attention or 'any'} attention; captured (attention, stream, layer):"
+                f" {have}."
             )
-        raise InputError(f"layer {layer} has several attentions; say which kind or stream: {have}.")
+        raise InputError(f"layer {layer} has several attentions; say which (attention or stream): {have}.")
 
     def verify(self) -> Verification:
         """Rebuild every captured site's output in full and compare it with what the model returned."""
@@ -141,12 +183,19 @@ class Trace:
             raise CaptureError(f"{self.model.name} shows no hidden states to replay.")
         return make_replay(self.model, self.batch, states, self.norms)
 
+    def blocks(self, stream: str | None = None, *, summed: bool = False) -> "RecognisedBlocks":
+        """The layers of a stream as blocks of known structure, verified against the replay, or why there are none.
+
+        summed: for inputs that are the sum of embeddings before the embedding norm.
+        """
+        from identiscope.capture.blocks import find_blocks
+
+        return find_blocks(self, stream, summed=summed)
+
     def __repr__(self) -> str:
         name = "arrays" if self.model is None else self.model.name
         heads = sum(len(site.heads) for site in self.sites)
         return f"Trace({name!r}, {len(self.main)} tokens, {len(self.sites)} attention sites, {heads} heads)"
 
     def _repr_html_(self) -> str:
-        words = " ".join(f"<code>{escape(token)}</code>" for token in self.tokens[:64])
-        more = f" … {len(self.main)} in all" if len(self.main) > 64 else ""
-        return f"<p><b>{escape(repr(self))}</b></p><p>{words}{more}</p>"
+        return as_html(repr(self), self.tokens)

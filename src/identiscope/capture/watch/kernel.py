@@ -22,6 +22,11 @@ class Bias:
     causal: bool = False
     position: Tensor | None = None
 
+    def to(self, device: torch.device) -> "Bias":
+        """The same on a device."""
+        allowed, position = (None if part is None else part.to(device) for part in (self.allowed, self.position))
+        return Bias(allowed, self.causal, position)
+
     def cells(self, queries: Tensor, key_count: int) -> Tensor | None:
         """Which keys the query rows `queries` may see, [..., head|1, query, key]; None if all of them."""
         keys = torch.arange(key_count, device=queries.device)

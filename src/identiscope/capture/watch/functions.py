@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from identiscope.capture.calls import Call, Watcher, change_context
+from identiscope.capture.watch.calls import Call, Watcher, change_context
 
 
 class Functions(TorchFunctionMode):
@@ -21,8 +21,7 @@ class Functions(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        # Another model may run inside the block; what it does is not ours.
-        handler = self.handlers.get(func) if self.watcher.active else None
+        handler = self.handlers.get(func) if self.watcher.looking else None
         return func(*args, **kwargs) if handler is None else handler(self.watcher, func, args, kwargs)
 
 
@@ -49,11 +48,26 @@ def matmul(watcher: Watcher, func: Any, args: Any, kwargs: Any) -> Any:
     return returned
 
 
+def _conv1d(watcher: Watcher, func: Any, args: Any, kwargs: Any) -> Any:
+    """A convolution over one position is a linear layer, channels first."""
+    returned = func(*args, **kwargs)
+    given, weight, bias, *_ = arguments(args, kwargs, ("input", "weight", "bias"))
+    if given.dim() == 3 and weight.shape[1:] == (given.shape[1], 1) and returned.shape[-1] == given.shape[-1]:
+        detached = None if bias is None else bias.detach()
+        watcher.met_linear(given.transpose(1, 2), weight.detach()[..., 0].T, detached, returned.transpose(1, 2))
+    return returned
+
+
 def _scaled_dot_product_attention(watcher: Watcher, func: Any, args: Any, kwargs: Any) -> Any:
     names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale")
     query, key, value, mask, _, causal, scale = arguments(args, kwargs, names)
     returned = func(*args, **kwargs)
-    if watcher.inside_kernel or query.dim() not in (3, 4):
+    if watcher.inside_kernel:
+        return returned
+    frame = watcher.attending or (watcher.frames[-1] if watcher.frames else None)
+    if frame is not None:
+        frame.softmaxes += 1
+    if query.dim() not in (3, 4):
         return returned
     if query.dim() == 3:
         # One head without an axis of its own.
@@ -63,12 +77,8 @@ def _scaled_dot_product_attention(watcher: Watcher, func: Any, args: Any, kwargs
         context = returned
     if mask is not None and mask.dim() == 2:
         mask = mask[None, None]
-    module = watcher.running[-1] if watcher.running else None
-    if module is None:
-        watcher.attention_modules_run += 1  # no module says that it attends, but this call does
-    name = f"scaled_dot_product_attention.{watcher.count}" if module is None else watcher.names[module]
     call = Call(
-        name=name,
+        name=(frame.name if frame is not None else "") or f"scaled_dot_product_attention.{watcher.count}",
         query=query,
         key=key,
         value=value,
@@ -77,14 +87,21 @@ def _scaled_dot_product_attention(watcher: Watcher, func: Any, args: Any, kwargs
         softcap=None,
         sinks=None,
         context=context,
-        causal=bool(causal) or bool(getattr(module, "is_causal", False)),
+        causal=bool(causal) or (None if frame is None else getattr(frame.module, "is_causal", None)),
     )
     changes = watcher.changed(watcher.count)
     if changes:
-        call.context = change_context(call, context, changes)
+        call.context = change_context(call, context, changes, whole=watcher.whole)
         returned = call.context.reshape(returned.shape)
     watcher.began(call)
     return returned
+
+
+def _multi_head_attention_forward(watcher: Watcher, func: Any, args: Any, kwargs: Any) -> Any:
+    """All of attention in one function: `nn.MultiheadAttention` is read by its hook, others are noticed."""
+    if watcher.attending is not None:
+        watcher.attending.softmaxes += 1
+    return func(*args, **kwargs)
 
 
 def arguments(args: Any, kwargs: Any, names: tuple[str, ...]) -> list[Any]:
@@ -94,9 +111,11 @@ def arguments(args: Any, kwargs: Any, names: tuple[str, ...]) -> list[Any]:
 
 HANDLERS: Mapping[Any, Any] = {
     nn.functional.linear: _linear,
+    nn.functional.conv1d: _conv1d,
     torch.addmm: _addmm,
     torch.matmul: matmul,
     Tensor.matmul: matmul,
     Tensor.__matmul__: matmul,
+    nn.functional.multi_head_attention_forward: _multi_head_attention_forward,
     nn.functional.scaled_dot_product_attention: _scaled_dot_product_attention,
 }

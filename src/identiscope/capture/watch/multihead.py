@@ -1,47 +1,52 @@
 """`torch.nn.MultiheadAttention`: its arguments and parameters say all that its kernel was given."""
 
 import inspect
+from collections.abc import Mapping
 from contextlib import ExitStack
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from identiscope.capture.calls import Call, Watcher, change_context
-from identiscope.capture.kernel import Bias, read_mask, repeat_heads
+from identiscope.capture.watch.calls import Call, Change, Watcher, change_context
+from identiscope.capture.watch.kernel import Bias, read_mask, repeat_heads
 from identiscope.errors import CaptureError
+from identiscope.linalg.devices import wide
 
 _SIGNATURE = inspect.signature(nn.MultiheadAttention.forward)
 
 
 def watch_multihead(watcher: Watcher, stack: ExitStack) -> None:
-    """Follow every `nn.MultiheadAttention`; torch's fused fast path, which calls no module, is off meanwhile."""
-    modules = [module for module in watcher.names if isinstance(module, nn.MultiheadAttention)]
-    if not modules:
-        return
-    stack.callback(torch.backends.mha.set_fastpath_enabled, torch.backends.mha.get_fastpath_enabled())
-    torch.backends.mha.set_fastpath_enabled(False)
-    for module in modules:
+    """Follow every `nn.MultiheadAttention`.
 
-        def returned(module: nn.MultiheadAttention, args: Any, kwargs: Any, output: Any) -> Any:
-            call, projected = _read(watcher, module, args, kwargs, output[0])
-            changes = watcher.changed(watcher.count)
-            if changes:
-                assert call.projection is not None
-                moved = change_context(call, call.context, changes) - call.context
-                difference = moved.transpose(1, 2).flatten(2) @ call.projection
-                call.output = projected + difference.to(projected.dtype)
-                output = (_as_given(module, call.output, output[0]), *output[1:])
+    Torch's fused fast path, which calls no module, is not taken where a `TorchFunctionMode` looks on, as one does here.
+    """
+    for module in watcher.names:
+        if not isinstance(module, nn.MultiheadAttention):
+            continue
+
+        def returned(module: nn.MultiheadAttention, args: Any, *rest: Any) -> Any:
+            if not watcher.sees(module):
+                # In another thread the hook may come or go between what torch looks up of it: not even kwargs are sure.
+                return rest[-1]
+            kwargs, output = rest
+            with watcher.paused():
+                call, projected = _read(watcher, module, args, kwargs, output[0])
+                changes = watcher.changed(watcher.count)
+                if changes:
+                    output = (_as_given(module, _changed(watcher, call, projected, changes), output[0]), *output[1:])
             watcher.began(call)
             return output
 
-        stack.callback(module.register_forward_hook(returned, with_kwargs=True).remove)
+        # First of all hooks: what those of others make of the output is followed like any other change of it.
+        stack.callback(module.register_forward_hook(returned, with_kwargs=True, prepend=True).remove)
 
 
 def _read(
     watcher: Watcher, module: nn.MultiheadAttention, args: Any, kwargs: Any, output: Tensor
 ) -> tuple[Call, Tensor]:
-    name = watcher.names[module]
+    name = watcher.name(module)
+    assert name is not None
     given = _SIGNATURE.bind(module, *args, **kwargs)
     given.apply_defaults()
     if module.bias_k is not None or module.add_zero_attn:
@@ -72,13 +77,31 @@ def _read(
         context=query,
         causal=bool(given.arguments["is_causal"]),
         value_bias=_value_bias(biases[2], value),
-        projection=module.out_proj.weight.detach().T,
+        projection=module.out_proj.weight.detach().T.clone(),  # an adapter may take its part out again
         projection_bias=None if module.out_proj.bias is None else module.out_proj.bias.detach(),
         output=projected,
     )
     # The kernel's own output is not to be had here; the block's is, and is what gets compared.
-    call.context = (call.weights() @ repeat_heads(value, module.num_heads).double()).to(value.dtype)
+    call.context = (call.weights() @ wide(repeat_heads(value, module.num_heads))).to(value)
     return call, projected
+
+
+def _changed(watcher: Watcher, call: Call, projected: Tensor, changes: Mapping[int, Change]) -> Tensor:
+    """The module's output with changed maps, which is the call's from now on."""
+    assert call.projection is not None
+    changed = change_context(call, call.context, changes, whole=watcher.whole)
+    if not watcher.whole:
+        call.output = projected + (_joined(changed - call.context) @ call.projection).to(projected.dtype)
+        return call.output
+    call.output = _joined(changed) @ call.projection
+    if call.projection_bias is not None:
+        call.output = call.output + call.projection_bias
+    return call.output
+
+
+def _joined(context: Tensor) -> Tensor:
+    """[batch, head, query, channel] as the output projection reads it."""
+    return context.transpose(1, 2).flatten(2)
 
 
 def _value_bias(bias: Tensor | None, value: Tensor) -> Tensor:

@@ -8,16 +8,14 @@ the lookup itself is wrapped: the model gets its own kernel, whichever that is, 
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
 from typing import Any
 
 from torch import Tensor, nn
 from transformers import AttentionInterface
 
-from identiscope.capture.calls import Call, Watcher, change_context
+from identiscope.capture.watch.calls import Call, Watcher, change_context, watchers
 from identiscope.errors import CaptureError
 
-_WATCHERS: ContextVar[tuple[Watcher, ...]] = ContextVar("identiscope_watchers", default=())
 _LOCK = threading.Lock()
 _USERS = 0
 _ORIGINAL: Any = None
@@ -26,25 +24,26 @@ _ORIGINAL: Any = None
 def _get_interface(interface: Any, attn_implementation: str, default: Any) -> Any:
     kernel = _ORIGINAL(interface, attn_implementation, default)
     # The outer watcher wraps last, so that it sees what an inner one has put in place.
-    for watcher in reversed(_WATCHERS.get()):
+    for watcher in reversed(watchers()):
         kernel = _watched(kernel, attn_implementation, watcher)
     return kernel
 
 
 @contextmanager
-def watch_interface(watcher: Watcher) -> Iterator[None]:
-    """Let `watcher` see every kernel that the interface hands out, in this thread, inside the block."""
+def watch_interface() -> Iterator[None]:
+    """Let the watchers of a thread and context see every kernel that the interface hands out there.
+
+    The lookup is the class's, and so everyone's; who has no watcher gets the kernel as it is.
+    """
     global _USERS, _ORIGINAL
     with _LOCK:
         if _USERS == 0:
             _ORIGINAL = AttentionInterface.get_interface
             AttentionInterface.get_interface = _get_interface
         _USERS += 1
-    token = _WATCHERS.set((*_WATCHERS.get(), watcher))
     try:
         yield
     finally:
-        _WATCHERS.reset(token)
         with _LOCK:
             _USERS -= 1
             if _USERS == 0:
@@ -63,7 +62,7 @@ def _watched(kernel: Any, implementation: str, watcher: Watcher) -> Any:
         *rest: Any,
         **options: Any,
     ) -> Any:
-        name = watcher.names.get(module)
+        name = watcher.name(module)
         if name is None:
             return kernel(module, query, key, value, attention_mask, *rest, **options)
         if attention_mask is not None and not isinstance(attention_mask, Tensor):
@@ -73,7 +72,8 @@ def _watched(kernel: Any, implementation: str, watcher: Watcher) -> Any:
             )
         scale = options.get("scaling")
         flag = options.get("is_causal")
-        causal = bool(getattr(module, "is_causal", True) if flag is None else flag)
+        says = getattr(module, "is_causal", None) if flag is None else flag
+        causal = says is None or bool(says)  # as transformers' own kernels take it
         # Eager kernels know no flag: what they mask is in the mask.
         triangle = causal and implementation != "eager" and attention_mask is None and query.shape[-2] > 1
         sinks = options.get("s_aux")
@@ -88,7 +88,7 @@ def _watched(kernel: Any, implementation: str, watcher: Watcher) -> Any:
             softcap=None if implementation == "sdpa" else options.get("softcap"),
             sinks=None if sinks is None else sinks.detach(),
             context=query,
-            causal=causal,
+            causal=says,
         )
         watcher.inside_kernel = True
         try:
@@ -97,10 +97,9 @@ def _watched(kernel: Any, implementation: str, watcher: Watcher) -> Any:
             watcher.inside_kernel = False
         changes = watcher.changed(watcher.count)
         if changes:
-            result = (
-                change_context(call, result[0].transpose(1, 2), changes).transpose(1, 2).contiguous(),
-                *result[1:],
-            )
+            with watcher.paused():
+                context = change_context(call, result[0].transpose(1, 2), changes, whole=watcher.whole)
+            result = (context.transpose(1, 2).contiguous(), *result[1:])
         call.context = result[0].transpose(1, 2)
         watcher.began(call)
         return result

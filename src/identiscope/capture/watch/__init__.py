@@ -1,0 +1,1 @@
+"""What attention calls of a running model are seen, and how."""

@@ -1,0 +1,105 @@
+"""Which modules of a watched model are running, with what they were given."""
+
+import re
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor, nn
+
+if TYPE_CHECKING:
+    from identiscope.capture.watch.calls import Watcher
+
+
+# What families call attention that has no softmax.
+_LINEAR = re.compile("linear|lightning|delta", re.IGNORECASE)
+
+
+@dataclass(eq=False, slots=True)
+class Frame:
+    """One running call of a module.
+
+    `output` is what its forward returned, before the hooks of others changed it. `reads_context`: the attention output
+    is the one tensor it was given; `reads_twice`: more than one linear map inside it took that. `encloses`: the output
+    projection ran inside it. `calls`: the attention calls seen in it, of the `softmaxes` that it ran; `products`: how
+    many of batches of matrices; `scores`: what `softmax.py` notes of those. `block`: which call it is among those of
+    the stack of layers that it belongs to, from 0.
+    """
+
+    module: nn.Module
+    name: str
+    attends: bool
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    output: Any = None
+    reads_context: bool = False
+    reads_twice: bool = False
+    encloses: bool = False
+    calls: int = 0
+    softmaxes: int = 0
+    products: int = 0
+    scores: Any = None
+    block: int | None = None
+
+    def tensors(self) -> list[Tensor]:
+        """The tensors among its arguments."""
+        return [value for value in (*self.args, *self.kwargs.values()) if isinstance(value, Tensor)]
+
+    def missed_attention(self) -> bool:
+        """Whether this call, now over, attended in a way that was not seen, as far as that can be told."""
+        if self.scores is not None and self.scores.weights is not None and not self.scores.again:
+            return True  # the softmax of a product, and what was weighed with it was not found
+        if not self.attends or self.calls or self.softmaxes:
+            return self.attends and self.softmaxes > self.calls
+        # Without a softmax it may be linear attention, or have had nothing to do; what code that is not transformers'
+        # computes outside torch is not known.
+        known = type(self.module).__module__.startswith("transformers.models.")
+        return not _LINEAR.search(type(self.module).__name__) and (self.products > 0 or not known)
+
+    def __str__(self) -> str:
+        return f"{self.name or 'the model'} ({type(self.module).__name__})"
+
+
+def is_attention(module: nn.Module) -> bool:
+    """Whether this module computes attention itself: named so by its class, and holding no other such."""
+    return _named_attention(module) and not any(map(_named_attention, list(module.modules())[1:]))
+
+
+def _named_attention(module: nn.Module) -> bool:
+    return "attention" in type(module).__name__.lower()
+
+
+def _may_project(module: nn.Module) -> bool:
+    """Whether this module may be an output projection, or hold one: no norm, dropout or activation."""
+    return bool(module._modules) or any(
+        weight is not None and weight.dim() > 1 for weight in module._parameters.values()
+    )
+
+
+def watch_frames(watcher: "Watcher", stack: ExitStack) -> None:
+    """Keep `watcher.frames`, innermost last, and tell the watcher when a module is entered and left."""
+    for module, name in watcher.names.items():
+        attends = is_attention(module)
+        if not attends and not _may_project(module):
+            continue
+        watcher.has_attention_modules |= attends
+
+        def enter(module: nn.Module, args: Any, *kwargs: Any, name: str = name, attends: bool = attends) -> None:
+            # In another thread the hook may come or go between what torch looks up of it: not even kwargs are sure.
+            if watcher.sees(module):
+                watcher.entered(Frame(module, name, attends, args, *kwargs))
+
+        def forwarded(module: nn.Module, args: Any, output: Any) -> None:
+            if watcher.sees(module):
+                watcher.frames[-1].output = output
+
+        def leave(module: nn.Module, args: Any, output: Any, hooked: bool = bool(module._forward_hooks)) -> None:
+            if watcher.sees(module):
+                watcher.left(output, hooked)
+
+        # First of all hooks, so that what others change can be told from what the module itself did; last of all to
+        # leave, so that what is seen is what the caller gets.
+        stack.callback(module.register_forward_pre_hook(enter, prepend=True, with_kwargs=True).remove)
+        if module._forward_hooks:
+            stack.callback(module.register_forward_hook(forwarded, prepend=True).remove)
+        stack.callback(module.register_forward_hook(leave, always_call=True).remove)

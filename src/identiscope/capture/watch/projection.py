@@ -1,0 +1,255 @@
+"""What the model makes of one attention output: the affine map up to where the attention block returns it.
+
+Usually that is one linear layer, whose weights are taken as they are. Where more happens (an adapter around it, a hook
+behind it) the map is found by trying: what it makes of zero is the bias, what it makes of each unit vector the weight.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from identiscope.capture.watch.frames import Frame
+from identiscope.capture.watch.kernel import same_numbers
+from identiscope.capture.watch.trying import (
+    ChannelsFirst,
+    Layout,
+    Swapped,
+    first_tensor,
+    hooks_of_others,
+    in_float64,
+    with_first_tensor,
+)
+from identiscope.linalg.agreement import explained_by, relative_error
+from identiscope.linalg.devices import has_float64
+
+# Rows of the real attention output on which a map found by trying is compared with what the model returned.
+ROWS = 16
+_TWO_READERS = "two linear layers read the attention output, and no module joins them"
+
+
+class Projection:
+    """Follows an attention output [batch, head, query, d_v] through the modules that run after it.
+
+    `weight` [head·d_v, model] and `bias` make `value` [batch, query, model] of it; `returned_by` names the module that
+    returned that last. `problem` says why there is no such map.
+    """
+
+    def __init__(self, context: Tensor, own: frozenset[str]) -> None:
+        self.context, self.own = context, own
+        self.weight: Tensor | None = None
+        self.bias: Tensor | None = None
+        self.value: Tensor | None = None
+        self.returned_by = ""
+        self.problem: str | None = None
+        self.ended = False
+        self.linears: list[str] = []
+
+    def known(self, weight: Tensor, bias: Tensor | None, value: Tensor, frames: Sequence[Frame]) -> None:
+        """The projection was read from the parameters of the innermost module, which returns `value`."""
+        self.weight, self.bias, self.value = weight, bias, value
+        self._begin(frames)
+
+    @property
+    def merged(self) -> Tensor:
+        """The attention output as linear layers read it, [batch, query, head·d_v]."""
+        return self.context.transpose(1, 2).flatten(2)
+
+    def entered(self, frame: Frame) -> None:
+        """A module begins to run, before anything has become of the attention output."""
+        tensors = frame.tensors()
+        frame.reads_context = len(tensors) == 1 and self._context_in(tensors[0]) is not None
+
+    def met_linear(
+        self, given: Tensor, weight: Tensor, bias: Tensor | None, returned: Tensor, frames: Sequence[Frame]
+    ) -> None:
+        """A linear map ran, weight [in, out]: the first that takes the attention output as it is projects it."""
+        if self.ended:
+            return
+        if self.value is None:
+            self.linears.append(f"{tuple(given.shape)} → {returned.shape[-1]}")
+        layout = self._context_in(given) if weight.shape[0] == self.context.shape[1] * self.context.shape[3] else None
+        if layout is None:
+            return
+        if self.value is None:
+            self.weight, self.bias, self.value = weight, bias, layout(returned)
+            self._begin(frames)
+            return
+        reader = next((frame for frame in frames if frame.reads_context), None)
+        if reader is not None:
+            reader.reads_twice = True
+        else:
+            self.problem = _TWO_READERS
+
+    def left(self, frame: Frame, output: Any, hooked: bool) -> None:
+        """A module is left, with what its caller gets; hooked: hooks of others ran after its forward."""
+        if self.problem is not None:
+            return
+        forwarded = frame.output if hooked else output
+        if self.value is None:
+            if frame.reads_context:
+                self._passed(frame, output)
+            return
+        if not frame.encloses:
+            return
+        before = first_tensor(forwarded)
+        layout = None if before is None else self._layout(before, self.value)
+        if layout is not None:
+            self.returned_by = frame.name
+            if hooked and output is not forwarded:
+                self._hooked(frame, forwarded, output, layout)
+        elif frame.reads_context:
+            self._wrapped(frame, output)
+        elif self._is_wrapper(frame):
+            self.problem = f"{frame} around it returns something else than the attention that it holds"
+        else:
+            self.ended = True  # a residual, a norm: what the model does with the block's output
+
+    def _begin(self, frames: Sequence[Frame]) -> None:
+        for frame in frames:
+            frame.encloses = True
+        if frames:
+            self.returned_by = frames[-1].name if frames[-1].reads_context else f"a product in {frames[-1].name}"
+
+    def _passed(self, frame: Frame, output: Any) -> None:
+        """A module was given the attention output, and no linear map inside it took that as it is."""
+        after = first_tensor(output)
+        if after is None or self._context_in(after) is not None:
+            return  # dropout, in evaluation
+        if not any(parameter.dim() > 1 for parameter in frame.module.parameters()):
+            self.problem = f"its output passes {frame} before any linear layer"
+            return
+        frame.encloses = True
+        self._try_module(frame, after)
+
+    def _wrapped(self, frame: Frame, output: Any) -> None:
+        """A module around the projection, given the attention output alone, returns something else than it."""
+        is_own = self._is_own(frame)
+        if is_own and not frame.reads_twice and type(frame.module).__module__.startswith("transformers."):
+            self.ended = True
+            return
+        state = self.weight, self.bias, self.value, self.returned_by
+        after = first_tensor(output)
+        if after is not None:
+            self._try_module(frame, after)
+        if self.problem is not None and is_own and not frame.reads_twice:
+            # The architecture's own: a norm or an activation behind the projection.
+            self.weight, self.bias, self.value, self.returned_by = state
+            self.problem, self.ended = None, True
+
+    def _is_own(self, frame: Frame) -> bool:
+        """Whether a module's class comes with the model's, rather than from a library of adapters."""
+        return type(frame.module).__module__.partition(".")[0] in self.own
+
+    def _is_wrapper(self, frame: Frame) -> bool:
+        """A module from elsewhere that stands in the place of the attention."""
+        names = (type(frame.module).__name__ + " " + frame.name.rpartition(".")[2]).lower()
+        return not self._is_own(frame) and ("attention" in names or "attn" in names)
+
+    def _try_module(self, frame: Frame, after: Tensor) -> None:
+        given = frame.tensors()[0]
+        layout = self._context_in(given)
+        width = self.context.shape[1] * self.context.shape[3]
+        last = given.shape[-1:] if given.shape[-1] == width else given.shape[-2:]
+        flat = given.dim() == 1 + len(last)
+
+        def run(module: nn.Module, rows: Tensor) -> Tensor:
+            shaped = rows.reshape(*(() if flat else (1,)), len(rows), *last)
+            args = [shaped if value is given else value for value in frame.args]
+            kwargs = {name: shaped if value is given else value for name, value in frame.kwargs.items()}
+            made = first_tensor(module(*args, **kwargs))
+            assert made is not None
+            return made.reshape(len(rows), -1)
+
+        assert layout is not None
+        self._compose(in_float64(frame.module, run), self.merged, torch.eye(width), None, layout(after), str(frame))
+        self.returned_by = frame.name
+
+    def _hooked(self, frame: Frame, forwarded: Any, output: Any, layout: Layout) -> None:
+        """Hooks of others may have changed what a module returned."""
+        after = first_tensor(output)
+        if after is None:
+            self.problem = f"a forward hook on {frame} takes its output away"
+            return
+        if (
+            self.value is not None
+            and layout(after).shape == self.value.shape
+            and same_numbers(layout(after), self.value)
+        ):
+            return
+
+        def run(rows: Tensor) -> Tensor:
+            before = first_tensor(forwarded)
+            assert before is not None
+            value = with_first_tensor(forwarded, rows.reshape(*[1] * (before.dim() - 2), *rows.shape))
+            for key, hook in hooks_of_others(frame.module):
+                with_kwargs = key in frame.module._forward_hooks_with_kwargs
+                given = (frame.args, frame.kwargs) if with_kwargs else (frame.args,)
+                changed = hook(frame.module, *given, value)
+                value = value if changed is None else changed
+            made = first_tensor(value)
+            assert made is not None
+            return made.reshape(len(rows), -1)
+
+        assert self.weight is not None
+        self._compose(run, self.merged, self.weight, self.bias, layout(after), f"a forward hook on {frame}")
+
+    def _compose(
+        self,
+        run: Callable[[Tensor], Tensor],
+        given: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        after: Tensor,
+        name: str,
+    ) -> None:
+        """Put `run` behind x·weight + bias; refused unless the whole is affine, and makes `after` of `given`."""
+        # Modules and hooks run where the model is, which may not know float64.
+        finest = torch.float64 if has_float64(given.device) else torch.float32
+        weight = weight.to(given.device, finest)
+        offset = weight.new_zeros(weight.shape[1]) if bias is None else bias.to(weight)
+        rows = given.flatten(0, 1)
+        rows = rows[torch.linspace(0, len(rows) - 1, min(len(rows), ROWS)).long()].to(finest)
+        try:
+            with torch.no_grad():
+                tried = run(torch.cat([weight + offset, offset[None], rows @ weight + offset])).to(finest)
+        except Exception as error:  # whatever a foreign module or hook raises
+            self.problem = f"{name} cannot be tried on other input than the text's: {str(error)[:200]}"
+            return
+        size = len(weight)
+        made_bias, made = tried[size], tried[:size] - tried[size]
+        expected = after.flatten(0, 1)
+        expected = expected[torch.linspace(0, len(expected) - 1, len(rows)).long()]
+        affine = relative_error(rows @ made + made_bias, tried[size + 1 :])
+        same = relative_error(tried[size + 1 :], expected)
+        if not explained_by(affine, torch.float32) or not explained_by(same, after.dtype):
+            self.problem = (
+                f"what {name} makes of it is no affine map that is the same for all positions: relative error"
+                f" {max(affine, same):.1e}"
+            )
+            return
+        dtype = torch.promote_types(self.context.dtype, torch.float32)
+        self.weight, self.bias, self.value = made.to(dtype), made_bias.to(dtype), after
+
+    def _context_in(self, tensor: Tensor) -> Layout | None:
+        """How `tensor` holds the attention output, if it does."""
+        return self._layout(tensor, self.merged) if tensor.numel() == self.context.numel() else None
+
+    def _layout(self, tensor: Tensor, numbers: Tensor) -> Layout | None:
+        """How `tensor` has to be turned to hold `numbers` [batch, query, …]; None if it does not hold them."""
+        if tensor.numel() != numbers.numel():
+            return None
+        batch, queries = numbers.shape[:2]
+        for layout in (Layout(batch, queries), Swapped(batch, queries), ChannelsFirst(batch, queries)):
+            turned = layout(tensor)
+            if turned.shape != numbers.shape:
+                continue
+            same_place = turned.data_ptr() == numbers.data_ptr() and turned.stride() == numbers.stride()
+            if same_place and turned.dtype == numbers.dtype:
+                return layout
+            if same_numbers(turned[0, :1], numbers[0, :1].to(turned.dtype)) and same_numbers(
+                turned, numbers.to(turned.dtype)
+            ):
+                return layout
+        return None

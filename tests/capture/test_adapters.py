@@ -1,0 +1,364 @@
+"""Adapters, hooks and wrappers on the output projection are part of what is captured, or refused by name."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import families
+import identiscope
+import reference_attention
+from identiscope.capture.watch import projection
+from identiscope.linalg.agreement import TOLERANCES
+
+try:
+    import peft
+except ImportError:
+    peft = None  # type: ignore[assignment]
+
+with_peft = pytest.mark.skipif(peft is None, reason="peft is not installed (it is in the extra `dev`)")
+
+# Family, the attention block whose return value is the truth, and its output projection.
+PLACES = {
+    "Llama": ("model.layers.1.self_attn", "o_proj"),
+    "GPT-2": ("transformer.h.1.attn", "c_proj"),
+    "OPT": ("model.decoder.layers.1.self_attn", "out_proj"),
+    # BERT's block ends in a residual and a norm: the truth is what its projection returns.
+    "BERT": ("encoder.layer.1.attention.output.dense", r".*attention\.output\.dense"),
+}
+
+
+def tiny(family: str, dtype: torch.dtype = torch.float64) -> Any:
+    return families.ALL[family].model().to(dtype)
+
+
+def returned_by(model: nn.Module, name: str) -> Tensor:
+    """What a module returns in a pass that nobody watches."""
+    seen: list[Tensor] = []
+    handle = model.get_submodule(name).register_forward_hook(
+        lambda module, args, output: seen.append(output if isinstance(output, Tensor) else output[0])
+    )
+    with torch.no_grad():
+        model(torch.tensor([families.TEXT]))
+    handle.remove()
+    return seen[-1][0].double()
+
+
+def check(model: Any, block: str, dtype: torch.dtype = torch.float64, run: Any = None) -> identiscope.Site:
+    """The capture against the block's own return value, through a literal sum over heads in NumPy."""
+    trace = identiscope.trace(model if run is None else run, families.TEXT)
+    assert trace.verify().verified
+    site = trace.site(1)
+    truth = returned_by(model, block)
+    error = float((torch.from_numpy(reference_attention.block(site)[1]) - truth).abs().max() / truth.abs().max())
+    assert error <= TOLERANCES[dtype]
+    assert abs(error - site.verify().error) <= 1e-12 + 0.1 * error
+    return site
+
+
+def adapted(family: str, kind: str, dtype: torch.dtype) -> tuple[Any, Any]:
+    """A model with a random adapter on its output projections, and what peft has put around it."""
+    target = PLACES[family][1]
+    given: Any = {"target_modules": [target] if target.isidentifier() else target}
+    configs: dict[str, Callable[[], Any]] = {
+        "LoRA": lambda: peft.LoraConfig(r=4, **given),
+        "DoRA": lambda: peft.LoraConfig(r=4, use_dora=True, **given),
+        "IA3": lambda: peft.IA3Config(feedforward_modules=[], **given),
+        "IA3 on its input": lambda: peft.IA3Config(feedforward_modules=given["target_modules"], **given),
+        "merged": lambda: peft.LoraConfig(r=4, **given),
+    }
+    model = tiny(family, dtype)
+    torch.manual_seed(1)
+    around: Any = peft.get_peft_model(model, configs[kind]()).eval()
+    with torch.no_grad():
+        for name, parameter in around.named_parameters():
+            if "lora_A" in name or "lora_B" in name or "ia3" in name:
+                parameter.normal_(std=0.5)
+    if kind == "merged":
+        around.merge_adapter()
+    return model, around
+
+
+KINDS = ["LoRA", "DoRA", "IA3", "IA3 on its input", "merged"]
+
+
+@with_peft
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("family", PLACES)
+@pytest.mark.filterwarnings("ignore:.*fan_in_fan_out.*")
+def test_adapters_are_part_of_the_projection(family: str, kind: str, dtype: torch.dtype) -> None:
+    plain = identiscope.trace(tiny(family, dtype), families.TEXT).site(1)
+    model, _ = adapted(family, kind, dtype)
+    site = check(model, PLACES[family][0], dtype)
+    difference = (site.projection.double() - plain.projection.double()).abs().max() / plain.projection.abs().max()
+    assert float(difference) > 0.1  # the adapter does something
+
+
+@with_peft
+def test_an_adapter_on_torch_s_own_attention() -> None:
+    torch.manual_seed(0)
+    layer = nn.TransformerEncoderLayer(32, 4, 48, batch_first=True, dtype=torch.float64)
+    model = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False).eval()
+    around = peft.get_peft_model(model, peft.LoraConfig(target_modules=["self_attn"], r=4)).eval()
+    with torch.no_grad():
+        for name, parameter in around.named_parameters():
+            if "lora_" in name:
+                parameter.normal_(std=0.3)
+    x = torch.randn(1, 9, 32, dtype=torch.float64)
+    trace = identiscope.trace(model, x)
+    assert trace.verify().verified and trace.verify().error < 1e-12
+    seen: list[Tensor] = []
+    for number in range(2):  # torch's fused path, which it takes for layers without hooks, knows no adapters
+        model.layers[number].self_attn.register_forward_hook(lambda module, args, output: seen.append(output[0]))
+    with torch.no_grad():
+        model(x)
+    for site, truth in zip(trace.sites, seen, strict=True):
+        assert torch.allclose(torch.from_numpy(reference_attention.block(site)[1]), truth[0], rtol=0, atol=1e-10)
+
+
+# --- hooks
+
+
+@pytest.mark.parametrize("family", PLACES)
+def test_a_hook_behind_the_projection_is_part_of_it(family: str) -> None:
+    block, name = PLACES[family]
+    model = tiny(family)
+    module = model.get_submodule(block if family == "BERT" else f"{block}.{name}")
+    module.register_forward_hook(lambda module, args, output: output * 2 + 1)
+    site = check(model, block)
+    before = identiscope.trace(tiny(family), families.TEXT).site(1)
+    assert torch.allclose(site.projection, 2 * before.projection)
+    bias = 0.0 if before.projection_bias is None else before.projection_bias
+    assert site.projection_bias is not None and torch.allclose(site.projection_bias, bias * 2 + torch.ones(32).double())
+
+
+@pytest.mark.parametrize("family", ["Llama", "GPT-2", "OPT"])
+def test_a_hook_on_the_attention_module_is_part_of_it(family: str) -> None:
+    block = PLACES[family][0]
+    model = tiny(family)
+    model.get_submodule(block).register_forward_hook(lambda module, args, output: (output[0] * 2 + 1, *output[1:]))
+    assert check(model, block).returned_by == block
+
+
+def test_a_hook_on_torch_s_own_attention_is_part_of_it() -> None:
+    torch.manual_seed(0)
+    model = nn.MultiheadAttention(32, 4, batch_first=True, dtype=torch.float64)
+    model.register_forward_hook(lambda module, args, output: (output[0] * 3 - 1, output[1]))
+    x = torch.randn(1, 7, 32, dtype=torch.float64)
+    trace = identiscope.trace(model, x)
+    with torch.no_grad():
+        truth = model(x, x, x)[0][0]
+    assert torch.allclose(torch.from_numpy(reference_attention.block(trace.site(0))[1]), truth, rtol=0, atol=1e-12)
+    assert trace.verify().error < 1e-12
+
+
+def test_a_hook_before_the_projection_is_part_of_it() -> None:
+    model = tiny("Llama")
+    model.model.layers[1].self_attn.o_proj.register_forward_pre_hook(lambda module, args: (args[0] * 3,))
+    check(model, "model.layers.1.self_attn")
+
+
+def test_hooks_with_keyword_arguments_run_too() -> None:
+    model = tiny("Llama")
+
+    def double(module: Any, args: Any, kwargs: Any, output: Any) -> Any:
+        assert "hidden_states" in kwargs
+        return (output[0] * 2, *output[1:])
+
+    model.model.layers[1].self_attn.register_forward_hook(double, with_kwargs=True)
+    check(model, "model.layers.1.self_attn")
+
+
+def test_plain_models_and_hooks_that_only_look_cost_no_trial(monkeypatch: pytest.MonkeyPatch) -> None:
+    def tried(*args: Any) -> None:
+        raise AssertionError("tried")
+
+    monkeypatch.setattr(projection.Projection, "_compose", tried)
+    for family in families.ALL:
+        assert identiscope.trace(families.ALL[family].model(), families.ALL[family].inputs()).sites
+    model, looks = tiny("Llama"), []
+    model.model.layers[1].self_attn.o_proj.register_forward_hook(
+        lambda module, args, output: looks.append(output.shape)
+    )
+    identiscope.trace(model, families.TEXT)
+    assert looks == [(1, 12, 32)]
+
+
+# --- what is no affine map is refused, by name
+
+
+class Bottleneck(nn.Module):
+    """An adapter with an activation in it."""
+
+    def __init__(self, base: nn.Module) -> None:
+        super().__init__()
+        self.base, self.down, self.up = base, nn.Linear(32, 2).double(), nn.Linear(2, 32).double()
+
+    def forward(self, x: Tensor) -> Tensor:
+        made: Tensor = self.base(x) + self.up(torch.relu(self.down(x)))
+        return made
+
+
+def with_bottleneck(model: Any) -> None:
+    attention = model.model.layers[1].self_attn
+    attention.o_proj = Bottleneck(attention.o_proj)
+
+
+def on_projection(hook: Callable[[Tensor], Tensor]) -> Callable[[Any], None]:
+    def put(model: Any) -> None:
+        model.model.layers[1].self_attn.o_proj.register_forward_hook(lambda module, args, output: hook(output))
+
+    return put
+
+
+def add_to_the_last(output: Tensor) -> Tensor:
+    return torch.cat([output[:, :-1], output[:, -1:] + 1], 1)
+
+
+def around_attention(model: Any) -> None:
+    class Doubled(nn.Module):
+        def __init__(self, attention: nn.Module) -> None:
+            super().__init__()
+            self.inner = attention
+
+        def forward(self, *args: Any, **kwargs: Any) -> Any:
+            output = self.inner(*args, **kwargs)
+            return (output[0] * 2, *output[1:])
+
+    model.model.layers[1].self_attn = Doubled(model.model.layers[1].self_attn)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float16], ids=str)
+@pytest.mark.parametrize(
+    ("change", "name"),
+    [
+        (with_bottleneck, r"o_proj \(Bottleneck\)"),
+        (on_projection(torch.tanh), r"o_proj \(Linear\)"),
+        (on_projection(add_to_the_last), r"o_proj \(Linear\)"),
+        (on_projection(lambda output: output + torch.rand_like(output)), r"o_proj \(Linear\)"),
+        (around_attention, r"self_attn \(Doubled\)"),
+    ],
+    ids=["bottleneck", "tanh", "last position", "noise", "wrapper"],
+)
+def test_what_is_not_affine_is_refused_by_name(change: Any, name: str, dtype: torch.dtype) -> None:
+    model = tiny("Llama")
+    change(model)
+    with pytest.raises(identiscope.CaptureError, match=rf"layers\.1\.self_attn.*{name}"):
+        identiscope.trace(model.to(dtype), families.TEXT)
+
+
+def test_a_linear_adapter_of_one_s_own_is_followed() -> None:
+    class Adapted(nn.Module):
+        def __init__(self, base: nn.Module) -> None:
+            super().__init__()
+            self.base, self.down, self.up = base, nn.Linear(32, 2).double(), nn.Linear(2, 32).double()
+
+        def forward(self, x: Tensor) -> Tensor:
+            made: Tensor = self.base(x) + self.up(self.down(x))
+            return made
+
+    model = tiny("Llama")
+    attention = model.model.layers[1].self_attn
+    attention.o_proj = Adapted(attention.o_proj)
+    check(model, "model.layers.1.self_attn")
+
+
+def test_two_readers_that_no_module_joins_are_refused() -> None:
+    class SelfAttention(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.one, self.other = nn.Linear(8, 8), nn.Linear(8, 8)
+
+        def forward(self, x: Tensor) -> Tensor:
+            y = nn.functional.scaled_dot_product_attention(x, x, x)
+            return torch.cat([self.one(y), self.other(y)], -1)
+
+    with pytest.raises(identiscope.CaptureError, match="two linear layers read the attention output"):
+        identiscope.trace(SelfAttention().double(), torch.randn(1, 5, 8, dtype=torch.float64))
+
+
+def test_a_norm_behind_one_s_own_projection_is_not_part_of_it() -> None:
+    class Output(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.dense, self.norm = nn.Linear(8, 8), nn.LayerNorm(8)
+
+        def forward(self, x: Tensor) -> Tensor:
+            made: Tensor = self.norm(self.dense(x))
+            return made
+
+    class Block(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.out = Output()
+
+        def forward(self, x: Tensor) -> Tensor:
+            made: Tensor = self.out(nn.functional.scaled_dot_product_attention(x, x, x))
+            return made
+
+    torch.manual_seed(0)
+    trace = identiscope.trace(Block().double(), torch.randn(1, 5, 8, dtype=torch.float64))
+    assert trace.verify().error < 1e-12
+    assert trace.site(0).returned_by == "out.dense"
+
+
+# --- what peft puts around a model
+
+
+@with_peft
+def test_a_peft_model_has_states_and_logits_and_can_be_proved() -> None:
+    model, around = adapted("Llama", "LoRA", torch.float64)
+    check(model, "model.layers.1.self_attn", run=around)
+    trace, inner = identiscope.trace(around, families.TEXT), identiscope.trace(model, families.TEXT)
+    assert trace.logits is not None and inner.logits is not None
+    assert torch.equal(trace.logits, inner.logits)
+    assert len(trace.hidden_states) == 3
+    for one, other in zip(trace.hidden_states, inner.hidden_states, strict=True):
+        assert torch.equal(one, other)
+    torch.testing.assert_close(trace.replay(trace.embeddings)[-1], trace.hidden_states[-1])
+    other_map = trace.site(1).attention(0).roll(1, 0).tril()
+    other_map /= other_map.sum(-1, keepdim=True)
+    proof = identiscope.prove(around, families.TEXT, 1, 0, other_map, check=False)
+    moved = proof.sel(map=["alternative", "random"])
+    assert bool((moved.hidden_states > 0).all() and (moved.logits > 0).all()) and not bool(proof.same)
+
+
+@with_peft
+@pytest.mark.filterwarnings("ignore:.*fan_in_fan_out.*")
+def test_a_batch_of_a_peft_model_gives_what_each_text_gives_alone() -> None:
+    _, around = adapted("GPT-2", "LoRA", torch.float64)
+    both = identiscope.trace(around, [families.TEXT, families.TEXT[:5]])
+    alone = identiscope.trace(around, families.TEXT[:5])
+    for one, other in zip(both[1].sites, alone.sites, strict=True):
+        assert torch.allclose(one.attentions(), other.attentions(), rtol=0, atol=1e-12)
+
+
+@with_peft
+def test_virtual_tokens_are_refused() -> None:
+    config = peft.PromptTuningConfig(num_virtual_tokens=3, task_type="CAUSAL_LM")
+    around: Any = peft.get_peft_model(tiny("Llama"), config)
+    with pytest.raises(identiscope.ModelError, match=r"PromptTuningConfig.*virtual tokens"):
+        identiscope.load(around)
+
+
+@with_peft
+def test_an_adapter_that_wraps_the_attention_module_is_refused() -> None:
+    config = peft.AdaptionPromptConfig(adapter_len=3, adapter_layers=1, task_type="CAUSAL_LM")
+    around: Any = peft.get_peft_model(tiny("Llama", torch.float32), config).eval()
+    with torch.no_grad():
+        for name, parameter in around.named_parameters():
+            if "adaption" in name:
+                parameter.fill_(0.5)
+    with pytest.raises(identiscope.CaptureError, match="AdaptedAttention"):
+        identiscope.trace(around, families.TEXT)
+
+
+@with_peft
+def test_the_same_map_changes_no_bit_under_an_adapter() -> None:
+    model, _ = adapted("Llama", "LoRA", torch.float64)
+    trace = identiscope.trace(model, families.TEXT)
+    same = identiscope.substitute(model, families.TEXT, {(1, 2): lambda attention: attention})
+    assert torch.equal(same.hidden_states[-1], trace.hidden_states[-1])
