@@ -5,30 +5,29 @@
 >>> trace.verify().verified
 True
 
-Public names are imported when first used, so that importing identiscope loads no torch.
+Public names are imported when first used, so that importing identiscope loads no torch; every method of the registry is
+one of them. What they are given is checked against their type hints.
 """
 
 import sys
+import warnings
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+from identiscope.methods.registry import METHODS, TAKEN
+from identiscope.version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from identiscope.analysis.alternatives import attention_alternative
-    from identiscope.analysis.attention import (
-        attention_identifiability,
-        attention_intervals,
-        attention_maps,
-        factored_attention,
-    )
-    from identiscope.analysis.structure import extract_structure, structure_weights
-    from identiscope.analysis.structure_equivalence import equivalence_under_texts
-    from identiscope.analysis.structure_subspaces import SharedSubspaces, structural_maps
+    from identiscope.asking.ask import ask
+    from identiscope.asking.comparing import compare
+    from identiscope.asking.maps import attention_maps, factored_attention
+    from identiscope.asking.structure import extract_structure, structure_weights
+    from identiscope.asking.structure_equivalence import equivalence_under_texts
+    from identiscope.asking.structure_subspaces import SharedSubspaces, structural_maps
     from identiscope.capture import (
         Model,
-        Outcome,
         Replay,
+        Rerun,
         Site,
         Stream,
         Trace,
@@ -40,81 +39,155 @@ if TYPE_CHECKING:
         trace,
         watching,
     )
-    from identiscope.corpus.opened_run import Run, open_run
-    from identiscope.corpus.run import run_corpus
-    from identiscope.corpus.run_options import RunOptions
+    from identiscope.capture.samples import PASSAGE
+    from identiscope.corpus.readers import read_corpus
     from identiscope.errors import CaptureError, IdentiscopeError, InputError, MathError, ModelError
-    from identiscope.experiments.attention_figures import (
+    from identiscope.judge.proof import prove
+    from identiscope.methods.registry import Method, registered
+    from identiscope.methods.structure.identifiable_attention import IdentifiableSelfAttention
+    from identiscope.papers.brunner2020.attention_figures import (
         attention_between_types,
         correlation_by_length,
         passage_maps,
     )
-    from identiscope.experiments.attribution import attribution as hidden_token_attribution
-    from identiscope.experiments.proof import prove
-    from identiscope.experiments.reporting import report, view
-    from identiscope.experiments.reporting_run import report_run
-    from identiscope.experiments.structure import corpus_structure, shared_subspaces
-    from identiscope.experiments.structure_perturbation import perturbation_effects
-    from identiscope.methods.identifiable_attention import IdentifiableSelfAttention
-    from identiscope.methods.null_space_basis import null_space_basis
+    from identiscope.papers.structure_draft.corpus_structure import corpus_structure, shared_subspaces
+    from identiscope.papers.structure_draft.perturbation import perturbation_effects
+    from identiscope.reports.reporting import report, view
+    from identiscope.reports.reporting_run import report_run
     from identiscope.results import load_result, save_result
-    from identiscope.views.plotting import plot
+    from identiscope.runs.compute.options import RunOptions
+    from identiscope.runs.compute.run import run_corpus
+    from identiscope.runs.format.opened_run import Run, open_run
+    from identiscope.views.plots.plotting import plot
 
 _HOMES = {
-    "identiscope.analysis.alternatives": ("attention_alternative",),
-    "identiscope.analysis.attention": (
-        "attention_identifiability", "attention_intervals", "attention_maps", "factored_attention",
-    ),
-    "identiscope.analysis.structure": ("extract_structure", "structure_weights"),
-    "identiscope.analysis.structure_equivalence": ("equivalence_under_texts",),
-    "identiscope.analysis.structure_subspaces": ("SharedSubspaces", "structural_maps"),
+    "identiscope.asking.ask": ("ask",),
+    "identiscope.asking.comparing": ("compare",),
+    "identiscope.asking.maps": ("attention_maps", "factored_attention"),
+    "identiscope.asking.structure": ("extract_structure", "structure_weights"),
+    "identiscope.asking.structure_equivalence": ("equivalence_under_texts",),
+    "identiscope.asking.structure_subspaces": ("SharedSubspaces", "structural_maps"),
     "identiscope.capture": (
-        "Model", "Outcome", "Replay", "Site", "Stream", "Trace", "Verification",
+        "Model", "Replay", "Rerun", "Site", "Stream", "Trace", "Verification",
         "from_arrays", "load", "stream", "substitute", "trace", "watching",
     ),
-    "identiscope.corpus.opened_run": ("Run", "open_run"),
-    "identiscope.corpus.run": ("run_corpus",),
-    "identiscope.corpus.run_options": ("RunOptions",),
+    "identiscope.capture.samples": ("PASSAGE",),
+    "identiscope.corpus.readers": ("read_corpus",),
     "identiscope.errors": ("CaptureError", "IdentiscopeError", "InputError", "MathError", "ModelError"),
-    "identiscope.experiments.attention_figures": (
+    "identiscope.judge.proof": ("prove",),
+    "identiscope.methods.registry": ("Method", "registered"),
+    "identiscope.methods.structure.identifiable_attention": ("IdentifiableSelfAttention",),
+    "identiscope.papers.brunner2020.attention_figures": (
         "attention_between_types", "correlation_by_length", "passage_maps",
     ),
-    "identiscope.experiments.attribution": ("hidden_token_attribution",),
-    "identiscope.experiments.proof": ("prove",),
-    "identiscope.experiments.reporting": ("report", "view"),
-    "identiscope.experiments.reporting_run": ("report_run",),
-    "identiscope.experiments.structure": ("corpus_structure", "shared_subspaces"),
-    "identiscope.experiments.structure_perturbation": ("perturbation_effects",),
-    "identiscope.methods.identifiable_attention": ("IdentifiableSelfAttention",),
-    "identiscope.methods.null_space_basis": ("null_space_basis",),
+    "identiscope.papers.structure_draft.corpus_structure": ("corpus_structure", "shared_subspaces"),
+    "identiscope.papers.structure_draft.perturbation": ("perturbation_effects",),
+    "identiscope.reports.reporting": ("report", "view"),
+    "identiscope.reports.reporting_run": ("report_run",),
     "identiscope.results": ("load_result", "save_result"),
-    "identiscope.views.plotting": ("plot",),
+    "identiscope.runs.compute.run": ("run_corpus",),
+    "identiscope.runs.format.opened_run": ("Run", "open_run"),
+    "identiscope.runs.compute.options": ("RunOptions",),
+    "identiscope.views.plots.plotting": ("plot",),
 }  # fmt: skip
-# Known there by a shorter name, beside the method on tensors that has this one.
-_ALIASES = {"hidden_token_attribution": "attribution"}
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
+TAKEN.update(_HOME)
+#: The functions of methods that were asked for, each with the line it is of.
+_ASKED: dict[str, tuple[Any, Any]] = {}
+#: Names that were, and are for one release more: old → new.
+_OLD = {"Outcome": "Rerun"}
 
 __all__ = [
-    "CaptureError", "IdentifiableSelfAttention", "IdentiscopeError", "InputError", "MathError", "Model", "ModelError",
-    "Outcome", "Replay", "Run", "RunOptions", "SharedSubspaces", "Site", "Stream", "Trace", "Verification",
-    "attention_alternative", "attention_between_types", "attention_identifiability", "attention_intervals",
-    "attention_maps", "corpus_structure", "correlation_by_length", "equivalence_under_texts", "extract_structure",
-    "factored_attention", "from_arrays", "hidden_token_attribution", "load", "load_result", "null_space_basis",
-    "open_run", "passage_maps", "perturbation_effects", "plot", "prove", "report", "report_run", "run_corpus",
-    "save_result", "shared_subspaces", "stream", "structural_maps", "structure_weights", "substitute", "trace", "view",
+    "PASSAGE",
+    "CaptureError",
+    "IdentifiableSelfAttention",
+    "IdentiscopeError",
+    "InputError",
+    "MathError",
+    "Method",
+    "Model",
+    "ModelError",
+    "Replay",
+    "Rerun",
+    "Run",
+    "RunOptions",
+    "SharedSubspaces",
+    "Site",
+    "Stream",
+    "Trace",
+    "Verification",
+    "ask",
+    "attention_between_types",
+    "attention_maps",
+    "compare",
+    "corpus_structure",
+    "correlation_by_length",
+    "equivalence_under_texts",
+    "extract_structure",
+    "factored_attention",
+    "from_arrays",
+    "load",
+    "load_result",
+    "open_run",
+    "passage_maps",
+    "perturbation_effects",
+    "plot",
+    "prove",
+    "read_corpus",
+    "registered",
+    "report",
+    "report_run",
+    "run_corpus",
+    "save_result",
+    "shared_subspaces",
+    "stream",
+    "structural_maps",
+    "structure_weights",
+    "substitute",
+    "trace",
+    "view",
     "watching",
 ]  # fmt: skip
+__all__ += METHODS
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOME:
+    if name in _OLD:
+        warnings.warn(
+            f"identiscope.{name} is called {_OLD[name]} now, and will be gone in 0.2.", FutureWarning, stacklevel=2
+        )
+        return __getattr__(_OLD[name])
+    if name in _HOME:
+        found = getattr(import_module(_HOME[name]), name)
+    elif name in METHODS:
+        from identiscope.asking.ask import function_of
+
+        line, known = _ASKED.get(name, (None, None))
+        if known is not None and line is METHODS[name]:
+            return known
+        found = function_of(name)
+    else:
         raise AttributeError(f"module 'identiscope' has no attribute {name!r}")
-    found = getattr(import_module(_HOME[name]), _ALIASES.get(name, name))
+    from identiscope.validation import check_methods, checked
+
     if "xarray" in sys.modules:
         # Whoever can make a result finds `result.identiscope` there.
         import_module("identiscope.accessor")
+    # Classes are met without being asked for, as what a function returns.
+    for home, others in (*_HOMES.items(), ("identiscope.accessor", ("ResultAccessor",))):
+        for other in others if home in sys.modules else ():
+            one = getattr(sys.modules[home], other, None)
+            if isinstance(one, type):
+                check_methods(one)
+    if callable(found) and not isinstance(found, type):
+        found = checked(found, name)
+    if name in _HOME:
+        globals()[name] = found
+    else:
+        # Not for good: a method may be registered for a while only, and another of its name after it.
+        _ASKED[name] = METHODS[name], found
     return found
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_HOME])
+    return sorted([*globals(), *_HOME, *METHODS])

@@ -6,19 +6,29 @@ nothing but safetensors is needed to read it, and reading it runs no code.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import xarray as xr
-from safetensors.numpy import load_file, save
+from safetensors.numpy import save
 
-from identiscope import __version__
 from identiscope.errors import InputError
-from identiscope.files import write_file
+from identiscope.files import printable, write_file
+from identiscope.tensor_files import read_json, read_tensors
+from identiscope.version import __version__
 
-FORMAT = "identiscope-result-1"
+FORMAT = "identiscope-result-2"
+# The format before: hidden states were numbered, the input being 0, where now the blocks that wrote them are.
+OLD_FORMAT = "identiscope-result-1"
+_NUMBERED_STATES = re.compile(
+    r"hidden_token_attribution|attribution_intervals|self_contributions|contributions_.+|comparison_with_attention|"
+    r"token_identifiability.*|token_losses|run_(attribution|tokens)(_means)?"
+)
+_SITE_KINDS = ("encoder-self", "decoder-self", "cross")
 
 
 def make_result(
@@ -63,29 +73,72 @@ def save_result(result: xr.Dataset, path: str | Path) -> Path:
 
 
 def load_result(path: str | Path) -> xr.Dataset:
-    """Read a result that `save_result` wrote."""
-    from safetensors import SafetensorError, safe_open
+    """Read a result that `save_result` wrote.
 
-    path = Path(path)
-    if not path.is_file():
-        raise InputError(f"there is no file {path}.")
+    One that was written before layers were blocks, counted from 0, is given with the labels that it would have now.
+    """
+    arrays, header = read_tensors(path, (FORMAT, OLD_FORMAT), "a result of identiscope")
+    whole = printable(path)
+    described, attributes = (read_json(header.get(name, ""), whole) for name in ("variables", "attributes"))
     try:
-        with safe_open(str(path), framework="numpy") as file:
-            header = file.metadata() or {}
-        arrays = load_file(str(path))
-    except SafetensorError as error:
-        raise InputError(f"{path} is not a result of identiscope, or is damaged: {error}.") from error
-    if header.get("format") != FORMAT:
-        raise InputError(f"{path} is a safetensors file, but not a result of identiscope ({FORMAT}).")
-    variables: dict[str, Any] = {}
-    coordinates: dict[str, Any] = {}
+        if not isinstance(attributes, dict):
+            raise ValueError("the attributes are no object")
+        parts: dict[bool, dict[str, Any]] = {True: {}, False: {}}
+        for name, entry in described.items():
+            axes = [str(axis) for axis in entry["axes"]]
+            values = arrays[name] if name in arrays else _texts(entry)
+            if len(set(axes)) != len(axes) or len(axes) != values.ndim:
+                raise ValueError(f"{name} has the axes {axes} and {values.ndim} dimensions")
+            parts[entry["coordinate"]][name] = (axes, values)
+        result = xr.Dataset(parts[False], coords=parts[True], attrs=attributes)
+        return _relabelled(result) if header["format"] == OLD_FORMAT else result
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        raise InputError(f"{whole} is damaged: its header does not describe a result ({str(error)[:200]}).") from error
+
+
+def _relabelled(result: xr.Dataset) -> xr.Dataset:
+    """A result of the format before, in the words of this one."""
+    attributes = dict(result.attrs)
+    method = str(attributes.get("method"))
+    if attributes.get("kind") in _SITE_KINDS:
+        attributes["attention"] = attributes.pop("kind")
+    if _NUMBERED_STATES.fullmatch(method):
+        axes = [name for name in ("layer", "trained_on") if name in result.coords]
+        result = result.assign_coords({name: result[name].copy(data=result[name].values - 1) for name in axes})
+        options = attributes.get("options")
+        if isinstance(options, dict) and isinstance(options.get("layers"), list):
+            attributes["options"] = options | {"layers": [layer - 1 for layer in options["layers"]]}
+    if method == "token_identifiability":
+        attributes["method"] = "token_identifiability_same_layer"
+    result.attrs = attributes
+    return result
+
+
+def _texts(entry: Mapping[str, Any]) -> np.ndarray:
+    """The values that are written in the header."""
+    if not all(isinstance(value, str) for value in entry["values"]):
+        raise ValueError("a value that should be text is none")
+    values = np.empty(len(entry["values"]), dtype=object)
+    values[:] = entry["values"]
+    return values.reshape([int(size) for size in entry["shape"]])
+
+
+@contextmanager
+def using(result: xr.Dataset, wanted: str | None = None, function: str | None = None) -> Iterator[None]:
+    """Refuse the result of another method, and say what is missing in one that is not whole.
+
+    function: what makes such a result, if its name is not that of the method.
+
+    >>> with using(result, "structure_extraction", "extract_structure"):
+    ...     result["threshold"]
+    """
+    method = result.attrs.get("method")
+    if wanted is not None and method != wanted:
+        raise InputError(f"a result of {method!r} was given; expected one of {function or wanted}.")
     try:
-        for name, entry in json.loads(header["variables"]).items():
-            values = arrays[name] if name in arrays else np.array(entry["values"], dtype=object).reshape(entry["shape"])
-            (coordinates if entry["coordinate"] else variables)[name] = (tuple(entry["axes"]), values)
-        return xr.Dataset(variables, coords=coordinates, attrs=json.loads(header["attributes"]))
-    except (KeyError, TypeError, ValueError) as error:
-        raise InputError(f"{path} is damaged: its header does not describe a result ({error}).") from error
+        yield
+    except KeyError as error:
+        raise InputError(f"this result of {method!r} is not whole: it has no {str(error)[:100]}.") from error
 
 
 def _plain(value: Any) -> Any:

@@ -1,5 +1,7 @@
 """Alternatives keep what they must, go where they were sent, and carry a true certificate."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -8,16 +10,17 @@ from hypothesis import strategies as st
 
 import reference
 from identiscope.errors import InputError, MathError
-from identiscope.linalg.polytope import Certificate, worst_certificate
-from identiscope.methods.alternatives import (
+from identiscope.linalg.simplex.polytope import Certificate, worst_certificate
+from identiscope.methods.freedom.alternatives import (
     alternative_along,
     alternative_avoiding,
     alternative_farthest,
     alternative_favouring,
 )
-from identiscope.methods.factored import rows_of
-from identiscope.methods.intervals import intervals
-from identiscope.methods.realisable_alternative import realisable_alternative
+from identiscope.methods.freedom.intervals import intervals
+from identiscope.methods.freedom.polytopes import head_rows
+from identiscope.methods.freedom.realisable_alternative import realisable_alternative
+from identiscope.methods.maps.factored import rows_of
 
 
 def build(seed, keys, channels, kind="all", temperature=1.0, sink=0.0):
@@ -28,7 +31,7 @@ def build(seed, keys, channels, kind="all", temperature=1.0, sink=0.0):
     return value, projection, attention, matrix
 
 
-def tensors(value, projection, attention):
+def tensors(value, projection, attention) -> tuple[torch.Tensor, torch.Tensor, Any]:
     return torch.from_numpy(value), torch.from_numpy(projection), rows_of(torch.from_numpy(attention))
 
 
@@ -53,8 +56,8 @@ def test_along_goes_to_the_edge(seed, keys, channels, kind, sink):
     query, direction = keys - 1, np.random.default_rng(seed + 1).standard_normal(keys)
     transformed, row = value[0] @ projection[0], attention[0, query]
     null = reference.left_null_basis(reference.with_ones(transformed))
-    given_ = (*tensors(value, projection, attention), torch.from_numpy(direction))
-    options = {"head": 0, "query": query, "allowed": torch.from_numpy(matrix)}
+    rows = head_rows(*tensors(value, projection, attention), allowed=torch.from_numpy(matrix))
+    given_, options = (rows, torch.from_numpy(direction)), {"query": query}
     if null.shape[1] == 0:
         with pytest.raises(MathError, match="dimension is 0"):
             alternative_along(*given_, **options)
@@ -75,8 +78,8 @@ def test_only_where_a_direction_points_matters(size):
     value, projection, attention, _ = build(3, 12, 3)
     direction = torch.from_numpy(np.random.default_rng(4).standard_normal(12))
     given_ = tensors(value, projection, attention)
-    found = alternative_along(*given_, size * direction, head=0, query=4)
-    expected = alternative_along(*given_, direction, head=0, query=4)
+    found = alternative_along(head_rows(*given_), size * direction, query=4)
+    expected = alternative_along(head_rows(*given_), direction, query=4)
     assert found.row.tolist() == pytest.approx(expected.row.tolist(), abs=1e-12)
     assert found.lambda_max == pytest.approx(expected.lambda_max, abs=1e-12)
 
@@ -86,12 +89,12 @@ def test_avoiding_and_favouring_are_the_ends_of_the_interval():
     given_ = tensors(value, projection, attention)
     bounds = intervals(*given_, head=0, query=4)
     for key in range(12):
-        least = alternative_avoiding(*given_, head=0, query=4, keys=[key])
-        most = alternative_favouring(*given_, head=0, query=4, keys=[key])
+        least = alternative_avoiding(head_rows(*given_), query=4, keys=[key])
+        most = alternative_favouring(head_rows(*given_), query=4, keys=[key])
         for found, bound in ((least, bounds.lower), (most, bounds.upper)):
             check(found, attention[0, 4], value[0] @ projection[0])
             assert float(found.row[key]) == pytest.approx(float(bound[key]), abs=1e-9)
-    both = alternative_avoiding(*given_, head=0, query=4, keys=[0, 1])
+    both = alternative_avoiding(head_rows(*given_), query=4, keys=[0, 1])
     corners = reference.vertices(attention[0, 4], value[0] @ projection[0])
     assert float(both.row[:2].sum()) == pytest.approx(corners[:, :2].sum(1).min(), abs=1e-9)
 
@@ -101,7 +104,7 @@ def test_avoiding_and_favouring_are_the_ends_of_the_interval():
 def test_farthest_is_a_lower_bound_and_a_good_one(measure, seed):
     value, projection, attention, _ = build(seed, 10, 2)
     row = attention[0, 3]
-    found = alternative_farthest(*tensors(value, projection, attention), head=0, query=3, measure=measure)
+    found = alternative_farthest(head_rows(*tensors(value, projection, attention)), query=3, measure=measure)
     check(found, row, value[0] @ projection[0])
     corners = reference.vertices(row, value[0] @ projection[0])
     if measure == "total_variation":
@@ -116,14 +119,30 @@ def test_farthest_is_a_lower_bound_and_a_good_one(measure, seed):
     assert reached >= 0.9 * distances.max()
 
 
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_farthest_with_copies_added_up(seed):
+    """Over all corners, literally: the distance of the sums by group."""
+    value, projection, attention, _ = build(seed, 10, 2)
+    row, groups = attention[0, 3], np.array([0, 1, 2, 0, 3, 1, 4, 0, 2, 5])
+    rows = head_rows(*tensors(value, projection, attention))
+    found = alternative_farthest(rows, query=3, groups=torch.from_numpy(groups)).row.numpy()
+    corners = reference.vertices(row, value[0] @ projection[0])
+
+    def distance(other):
+        return 0.5 * sum(abs(other[groups == group].sum() - row[groups == group].sum()) for group in range(6))
+
+    best = max(map(distance, corners))
+    assert 0.9 * best <= distance(found) <= best + 1e-9
+
+
 def test_nothing_moves_where_nothing_can():
     value, projection, attention, _ = build(5, 4, 3)
-    found = alternative_farthest(*tensors(value, projection, attention), head=0, query=0)
+    found = alternative_farthest(head_rows(*tensors(value, projection, attention)), query=0)
     assert found.total_variation == 0
     one_hot = np.eye(10)[None]
     value, projection, _, _ = build(6, 10, 3)
     extreme = int(np.argmax(np.linalg.norm(value[0] @ projection[0], axis=1)))
-    found = alternative_farthest(*tensors(value, projection, one_hot), head=0, query=extreme)
+    found = alternative_farthest(head_rows(*tensors(value, projection, one_hot)), query=extreme)
     assert found.total_variation < 1e-7
 
 
@@ -191,15 +210,15 @@ def test_a_certificate_of_many_rows_is_that_of_the_worst_and_hides_no_nan():
 def test_errors():
     given_ = tensors(*build(11, 8, 2)[:3])
     with pytest.raises(InputError, match="direction of shape"):
-        alternative_along(*given_, torch.ones(3), head=0, query=0)
+        alternative_along(head_rows(*given_), torch.ones(3), query=0)
     for wrong in (torch.nan, torch.inf):
         with pytest.raises(InputError, match="NaN or infinite"):
-            alternative_along(*given_, torch.tensor([1.0] * 7 + [wrong]), head=0, query=0)
+            alternative_along(head_rows(*given_), torch.tensor([1.0] * 7 + [wrong]), query=0)
     with pytest.raises(InputError, match=r"query=1\.5 was given"):
-        alternative_farthest(*given_, head=0, query=1.5)
+        alternative_farthest(head_rows(*given_), query=1.5)  # type: ignore[arg-type]
     with pytest.raises(InputError, match=r"keys=\[\] was given"):
-        alternative_avoiding(*given_, head=0, query=0, keys=[])
+        alternative_avoiding(head_rows(*given_), query=0, keys=[])
     with pytest.raises(InputError, match="measure"):
-        alternative_farthest(*given_, head=0, query=0, measure="euclid")
+        alternative_farthest(head_rows(*given_), query=0, measure="euclid")  # type: ignore[arg-type]
     with pytest.raises(InputError, match="allowed keys"):
-        alternative_avoiding(*given_, head=0, query=0, keys=[8])
+        alternative_avoiding(head_rows(*given_), query=0, keys=[8])

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 import reference
 from identiscope.errors import InputError
-from identiscope.methods.attention_equivalence import RELATIONS, attention_equivalence
+from identiscope.methods.structure.attention_equivalence import RELATIONS, attention_equivalence
 
 PROPERTY = settings(max_examples=40, deadline=None, derandomize=True)
 

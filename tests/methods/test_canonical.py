@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 import reference
 from identiscope.errors import InputError
-from identiscope.methods.canonical import canonical
-from identiscope.methods.effective_simplex_span import effective_simplex_span
-from identiscope.methods.factored import rows_of
+from identiscope.methods.maps.canonical import canonical
+from identiscope.methods.maps.effective_simplex_span import effective_simplex_span
+from identiscope.methods.maps.factored import rows_of
 
 
 def check_row(answer, raw, transformed, keys):
@@ -20,7 +20,7 @@ def check_row(answer, raw, transformed, keys):
     assert row.min() >= 0
     assert abs(row.sum() - raw.sum()) < 1e-10
     output = raw[keys] @ transformed[keys]
-    assert np.linalg.norm(row @ transformed[keys] - output) < 1e-9 * max(np.linalg.norm(output), 1e-3)
+    assert np.linalg.norm(row @ transformed[keys] - output) < 1e-9 * max(float(np.linalg.norm(output)), 1e-3)
     # Stationarity and complementarity: a = Bλ where a > 0, and Bλ ≤ 0 where a = 0, for some λ. The answer is
     # compared with the one of an independent solver, since λ is not unique for sparse rows.
     expected = reference.minimum_norm(raw[keys], transformed[keys])
@@ -51,7 +51,7 @@ def test_kkt_and_independent_solver(case):
     )  # fmt: skip
     dense = found.dense().numpy()
     assert (dense[:, ~matrix] == 0).all()
-    assert float(found.residual.max()) < 1e-10
+    assert found.residual is not None and float(found.residual.max()) < 1e-10
     for head in range(2):
         for query in range(keys):
             check_row(dense[head, query], attention[head, query], value[0] @ projection[head], matrix[query])
@@ -66,7 +66,7 @@ def test_bigger_head_with_sparse_rows():
     attention = np.exp(logits - logits.max(-1, keepdims=True))
     attention /= attention.sum(-1, keepdims=True)
     found = canonical(torch.from_numpy(value), torch.from_numpy(projection), rows_of(torch.from_numpy(attention)))
-    assert float(found.residual.max()) < 1e-10
+    assert found.residual is not None and float(found.residual.max()) < 1e-10
     dense = found.dense().numpy()
     assert dense.min() >= 0
     assert np.abs(dense.sum(-1) - 1).max() < 1e-10
@@ -153,7 +153,7 @@ def test_what_no_softmax_gives_is_refused(weights, allowed):
 
 
 def test_rows_that_are_not_solved_are_warned_of(monkeypatch):
-    monkeypatch.setattr("identiscope.linalg.minimum_norm._STEPS", 1)
+    monkeypatch.setattr("identiscope.linalg.simplex.minimum_norm._STEPS", 1)
     generator = np.random.default_rng(6)
     value, projection = generator.standard_normal((1, 40, 8)), generator.standard_normal((1, 8, 9))
     attention = torch.from_numpy(reference.softmax_rows(generator, 1, np.ones((40, 40), dtype=bool), 6.0))

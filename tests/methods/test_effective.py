@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 import reference
 from identiscope.errors import InputError
 from identiscope.linalg.allowed import sliding
-from identiscope.methods.effective import effective
-from identiscope.methods.effective_simplex_span import effective_simplex_span
-from identiscope.methods.factored import rows_of
-from identiscope.methods.null import null
+from identiscope.methods.maps.effective import effective
+from identiscope.methods.maps.effective_simplex_span import effective_simplex_span
+from identiscope.methods.maps.factored import rows_of
+from identiscope.methods.maps.null import null
 
 MASKS = ["all", "causal", "sliding", "blocks"]
 
@@ -27,8 +27,16 @@ def make(seed, kind, queries, keys, channels, model, value_heads=1, group=1, sin
     return value, projection, attention, context, matrix
 
 
+def tensors(
+    value: np.ndarray, projection: np.ndarray, context: np.ndarray
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    return torch.from_numpy(value), torch.from_numpy(projection), torch.from_numpy(context)
+
+
 def allowed_of(kind, matrix):
-    return {"all": None, "causal": "causal", "sliding": sliding(*matrix.shape, 3)}.get(kind, torch.from_numpy(matrix))
+    return {"all": None, "causal": "causal", "sliding": sliding(len(matrix), matrix.shape[1], 3)}.get(
+        kind, torch.from_numpy(matrix)
+    )
 
 
 cases = st.tuples(
@@ -90,34 +98,34 @@ def test_long_causal_prefixes_cross_all_regimes(kind, precision):
         output = attention[head] @ transformed
         assert np.linalg.norm(dense[head] @ transformed - output) <= 1e-10 * np.linalg.norm(output)
         assert np.abs(dense[head] - expected).max() < 1e-7
-        assert found.rank[head].tolist() == [
+        assert found.rank is not None and found.rank[head].tolist() == [
             reference.rank_of(transformed[matrix[i]], relative) for i in range(200)
         ]  # fmt: skip
 
 
 def test_full_row_rank_leaves_attention_alone():
     value, projection, attention, context, _ = make(1, "all", 5, 5, 8, 20)
-    found = effective(*map(torch.from_numpy, (value, projection, context)))
+    found = effective(*tensors(value, projection, context))
     assert np.abs(found.dense().numpy() - attention).max() < 1e-12
-    assert found.rank.tolist() == [[5] * 5]
+    assert found.rank is not None and found.rank.tolist() == [[5] * 5]
 
 
 def test_one_more_key_than_channels_is_identifiable_on_the_simplex_only():
     value, projection, attention, context, _ = make(2, "all", 7, 7, 6, 20)
-    tensors = tuple(map(torch.from_numpy, (value, projection, context)))
-    assert np.abs(effective_simplex_span(*tensors).dense().numpy() - attention).max() < 1e-11
-    assert np.abs(effective(*tensors).dense().numpy() - attention).max() > 1e-2
+    given_ = tensors(value, projection, context)
+    assert np.abs(effective_simplex_span(*given_).dense().numpy() - attention).max() < 1e-11
+    assert np.abs(effective(*given_).dense().numpy() - attention).max() > 1e-2
 
 
 def test_a_causal_row_never_touches_the_future():
     value, projection, attention, context, _ = make(4, "causal", 50, 50, 4, 12)
-    tensors = [torch.from_numpy(x) for x in (value, projection, context)]
-    before = effective(*tensors, allowed="causal").dense()
+    given_ = tensors(value, projection, context)
+    before = effective(*given_, allowed="causal").dense()
     assert bool((before.triu(1) == 0).all())
     changed = value.copy()
     changed[:, 30:] += 1.0
     after = effective(
-        torch.from_numpy(changed), tensors[1], torch.from_numpy(attention @ changed), allowed="causal"
+        torch.from_numpy(changed), given_[1], torch.from_numpy(attention @ changed), allowed="causal"
     ).dense()
     assert float((before[:, :30] - after[:, :30]).abs().max()) < 1e-11
     assert float((before[:, 30:] - after[:, 30:]).abs().max()) > 1e-3
@@ -127,7 +135,7 @@ def test_fewer_queries_than_keys():
     """Cross-attention, and queries that continue a cache."""
     for kind in ("all", "causal"):
         value, projection, attention, context, matrix = make(5, kind, 6, 25, 4, 12, 1, 2)
-        found = effective(*map(torch.from_numpy, (value, projection, context)), allowed=allowed_of(kind, matrix))
+        found = effective(*tensors(value, projection, context), allowed=allowed_of(kind, matrix))
         expected = [reference.effective(attention[h], value[0] @ projection[h], matrix) for h in range(2)]
         assert np.abs(found.dense().numpy() - np.array(expected)).max() < 1e-11
 
@@ -140,10 +148,10 @@ def test_projection_without_full_row_rank():
     for kind in ("all", "causal"):
         allowed = matrix if kind == "causal" else np.ones_like(matrix)
         found = effective(
-            *map(torch.from_numpy, (value, projection, context)),
+            *tensors(value, projection, context),
             allowed=torch.from_numpy(allowed), precision=torch.float32,
         )  # fmt: skip
-        assert found.rank[:, -1].tolist() == [6, 5, 1]
+        assert found.rank is not None and found.rank[:, -1].tolist() == [6, 5, 1]
         dense = found.dense().numpy()
         for head in range(3):
             expected = reference.effective(attention[head], value[0] @ projection[head], allowed)
@@ -154,7 +162,7 @@ def test_attention_sinks_keep_their_row_sums():
     value, projection, attention, context, matrix = make(7, "causal", 30, 30, 4, 12, 1, 2, sink=0.3)
     total = torch.from_numpy(attention.sum(-1))
     found = effective_simplex_span(
-        *map(torch.from_numpy, (value, projection, context)), allowed="causal", row_sum=total
+        *tensors(value, projection, context), allowed="causal", row_sum=total
     ).dense().numpy()  # fmt: skip
     assert np.abs(found.sum(-1) - 0.7).max() < 1e-12
     for head in range(2):
@@ -166,14 +174,12 @@ def test_value_bias_changes_effective_but_not_the_simplex_span():
     value, projection, attention, context, matrix = make(8, "all", 30, 30, 5, 12, 1, 2)
     bias = np.array([[3.0, -2.0, 0.5, 1.0, -1.0]])
     biased = value + bias[:, None]
-    tensors = [torch.from_numpy(x) for x in (biased, projection, attention @ biased)]
-    literal = effective(*tensors, value_bias=torch.from_numpy(bias)).dense().numpy()
-    assert (
-        np.abs(literal - effective(*map(torch.from_numpy, (value, projection, context))).dense().numpy()).max() < 1e-12
-    )
-    assert np.abs(literal - effective(*tensors).dense().numpy()).max() > 1e-2
-    span = effective_simplex_span(*tensors).dense().numpy()
-    plain = effective_simplex_span(*map(torch.from_numpy, (value, projection, context))).dense().numpy()
+    given_ = tensors(biased, projection, attention @ biased)
+    literal = effective(*given_, value_bias=torch.from_numpy(bias)).dense().numpy()
+    assert np.abs(literal - effective(*tensors(value, projection, context)).dense().numpy()).max() < 1e-12
+    assert np.abs(literal - effective(*given_).dense().numpy()).max() > 1e-2
+    span = effective_simplex_span(*given_).dense().numpy()
+    plain = effective_simplex_span(*tensors(value, projection, context)).dense().numpy()
     assert np.abs(span - plain).max() < 1e-12
     assert matrix.all()
 
@@ -192,9 +198,7 @@ def test_value_bias_with_sinks_uses_the_row_sums():
 
 def test_null_attention_has_no_output():
     value, projection, attention, context, matrix = make(10, "causal", 40, 40, 5, 12, 2, 2)
-    found = null(
-        *map(torch.from_numpy, (value, projection, context)), rows_of(torch.from_numpy(attention)), allowed="causal"
-    )
+    found = null(*tensors(value, projection, context), rows_of(torch.from_numpy(attention)), allowed="causal")
     dense = found.dense().numpy()
     for head in range(4):
         transformed = value[head // 2] @ projection[head]
@@ -213,16 +217,16 @@ def test_single_token_equal_tokens_and_zero_values():
     for method in (effective, effective_simplex_span):
         found = method(same, torch.eye(2)[None], attention @ same)
         assert torch.allclose(found.dense(), torch.full((1, 1, 3), 1 / 3, dtype=torch.float64), atol=1e-7)
-        assert found.rank.tolist() == [[1]]
+        assert found.rank is not None and found.rank.tolist() == [[1]]
     zero = effective(torch.zeros(1, 3, 2), torch.eye(2)[None], torch.zeros(1, 1, 2))
     assert zero.dense().abs().max() == 0
-    assert zero.rank.tolist() == [[0]]
+    assert zero.rank is not None and zero.rank.tolist() == [[0]]
 
 
 def test_one_hot_rows():
     value, projection, _, _, _ = make(11, "all", 20, 20, 4, 9)
     attention = np.eye(20)[None]
-    found = effective(*map(torch.from_numpy, (value, projection, attention @ value))).dense().numpy()[0]
+    found = effective(*tensors(value, projection, attention @ value)).dense().numpy()[0]
     null_basis = reference.left_null_basis(value[0] @ projection[0])
     assert np.abs(found - (np.eye(20) - null_basis @ null_basis.T)).max() < 1e-12
 
@@ -242,6 +246,6 @@ def test_one_hot_rows():
     ],
 )
 def test_errors_say_what_was_given(change, message):
-    given_ = {"value": torch.zeros(2, 4, 3), "context": torch.zeros(2, 4, 3), "output_projection": torch.ones(2, 3, 6)}
+    given_ = {"value": torch.zeros(2, 4, 3), "context": torch.zeros(2, 4, 3), "projection": torch.ones(2, 3, 6)}
     with pytest.raises(InputError, match=message):
         effective(**{**given_, **change})

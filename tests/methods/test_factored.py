@@ -1,5 +1,7 @@
 """The factored form reads the same numbers as the dense map, and never builds it."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -7,10 +9,10 @@ import torch
 import reference
 from identiscope.errors import InputError
 from identiscope.linalg.allowed import sliding
-from identiscope.methods import factored
-from identiscope.methods.canonical import canonical
-from identiscope.methods.effective import effective
-from identiscope.methods.factored import rows_of
+from identiscope.methods.maps import factored
+from identiscope.methods.maps.canonical import canonical
+from identiscope.methods.maps.effective import effective
+from identiscope.methods.maps.factored import rows_of
 
 
 def build(kind, monkeypatch, block=37):
@@ -18,7 +20,7 @@ def build(kind, monkeypatch, block=37):
     generator = np.random.default_rng(0)
     value = torch.from_numpy(generator.standard_normal((2, 24, 3)))
     projection = torch.from_numpy(generator.standard_normal((4, 3, 8)))
-    allowed = {"all": None, "causal": "causal", "sliding": sliding(24, 24, 3)}.get(kind)
+    allowed: Any = {"all": None, "causal": "causal", "sliding": sliding(24, 24, 3)}.get(kind)
     matrix = reference.allowed_matrix(kind, 24, 24)
     attention = torch.from_numpy(reference.softmax_rows(generator, 4, matrix))
     raw = rows_of(attention)
@@ -70,7 +72,7 @@ def test_raw_is_asked_for_by_name():
         found.row(3)
     with pytest.raises(InputError, match="top 10"):
         found.top(10)
-    for mask, words in (
+    wrong: list[tuple[Any, str]] = [
         (
             torch.zeros(3, dtype=torch.bool),
             r"shape \[3\], 0 of it true, was given; expected one true or false for each of 3",
@@ -79,7 +81,8 @@ def test_raw_is_asked_for_by_name():
         ([0, 2], "mask of int64 was given.*positions are no mask"),
         (["a", "b", "c"], "query mask .*'b'.* was given; expected one true or false"),
         ([[True], [True, False]], "query mask .* was given; expected one true or false"),
-    ):
+    ]
+    for mask, words in wrong:
         with pytest.raises(InputError, match=words):
             found.column_mean(mask)
 

@@ -8,13 +8,13 @@ from hypothesis import strategies as st
 
 import reference_structure as reference
 from identiscope.errors import InputError
-from identiscope.methods.head_pattern import (
+from identiscope.methods.heads.head_pattern import (
     PATTERNS,
     _causal_intervals,
     _masked_intervals,
     _unmasked_intervals,
     head_pattern,
-    pattern_scores,
+    map_pattern,
 )
 
 PROPERTY = settings(max_examples=40, deadline=None, derandomize=True)
@@ -63,30 +63,30 @@ LEVELS = [(name, noise) for name in PATTERNS for noise in (0.0, 0.2, 0.4) if nam
 @pytest.mark.parametrize(("name", "noise"), LEVELS)
 def test_each_pattern_is_told_through_noise(name: str, noise: float) -> None:
     for seed in range(3):
-        found = head_pattern((1 - noise) * EXAMPLES[name] + noise * random_rows(seed))
+        found = map_pattern((1 - noise) * EXAMPLES[name] + noise * random_rows(seed))
         assert found.name == name
         others = max(score for other, score in found.scores.items() if other != name)
         assert found.scores[name] > others + 0.05
         if noise == 0:
             assert found.scores[name] == pytest.approx(1, abs=1e-12)
-    assert head_pattern(EXAMPLES["vertical"]).vertical_key == 5
-    assert head_pattern(EXAMPLES["block"]).block_starts == (0, 6)
-    assert head_pattern(blocks(4, 5, 7)).block_starts == (0, 4, 9)
+    assert map_pattern(EXAMPLES["vertical"]).vertical_key == 5
+    assert map_pattern(EXAMPLES["block"]).block_starts == (0, 6)
+    assert map_pattern(blocks(4, 5, 7)).block_starts == (0, 4, 9)
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_noise_is_no_pattern_but_broad(seed: int) -> None:
-    found = head_pattern(random_rows(seed, 32))
+    found = map_pattern(random_rows(seed, 32))
     assert all(score < 0.1 for name, score in found.scores.items() if name != "broad")
     assert found.name == "broad" and 0.4 < found.broad < 0.8
     # The mean of many random maps is nearly even, and so nearly wholly broad.
-    assert head_pattern(sum(random_rows(seed + n, 32) for n in range(100))).broad > 0.9
+    assert map_pattern(torch.stack([random_rows(seed + n, 32) for n in range(100)]).sum(0)).broad > 0.9
 
 
 def test_one_hot_at_random_places_is_mixed() -> None:
     generator = torch.Generator().manual_seed(0)
     places = torch.randint(32, (32,), generator=generator)
-    found = head_pattern(torch.nn.functional.one_hot(places, 32).double())
+    found = map_pattern(torch.nn.functional.one_hot(places, 32).double())
     assert found.name == "mixed" and max(found.scores.values()) < 0.3
 
 
@@ -94,7 +94,7 @@ def test_one_hot_at_random_places_is_mixed() -> None:
 @given(st.integers(0, 2**31), st.integers(1, 8), st.floats(0.1, 8))
 def test_scores_equal_the_literal_ones(seed: int, size: int, power: float) -> None:
     weights = random_rows(seed, size) ** power
-    found, matrix = head_pattern(weights), weights.numpy()
+    found, matrix = map_pattern(weights), weights.numpy()
     offsets = {"diagonal": 0, "previous": -1, "next": 1}
     for name, offset in offsets.items():
         cells = {(i, i + offset) for i in range(size) if 0 <= i + offset < size}
@@ -112,30 +112,30 @@ def test_scores_equal_the_literal_ones(seed: int, size: int, power: float) -> No
 @given(st.integers(0, 2**31))
 def test_mirrored_maps_have_mirrored_patterns(seed: int) -> None:
     weights = random_rows(seed, 9) ** 3
-    plain, turned = head_pattern(weights), head_pattern(weights.flip(0, 1))
+    plain, turned = map_pattern(weights), map_pattern(weights.flip(0, 1))
     swapped = {"previous": "next", "next": "previous"}
     for name in PATTERNS:
         assert turned.scores[swapped.get(name, name)] == pytest.approx(plain.scores[name], abs=1e-9)
-    assert head_pattern(weights.flip(1)).antidiagonal == pytest.approx(plain.diagonal, abs=1e-12)
+    assert map_pattern(weights.flip(1)).antidiagonal == pytest.approx(plain.diagonal, abs=1e-12)
 
 
 def test_even_causal_attention_looks_like_nothing_but_broad() -> None:
     lower = torch.ones(SIZE, SIZE, dtype=torch.float64).tril()
-    found = head_pattern(lower / lower.sum(1, keepdim=True), allowed="causal")
+    found = map_pattern(lower / lower.sum(1, keepdim=True), allowed="causal")
     assert found.broad == pytest.approx(1) and found.name == "broad"
     assert max(score for name, score in found.scores.items() if name != "broad") < 1e-12
     # Without the mask the same map seems to prefer the first token.
-    assert head_pattern(lower / lower.sum(1, keepdim=True)).vertical > 0.1
+    assert map_pattern(lower / lower.sum(1, keepdim=True)).vertical > 0.1
 
 
 def test_causal_maps_have_no_next_and_the_last_column_is_no_vertical() -> None:
     causal = torch.diag(torch.ones(SIZE - 1, dtype=torch.float64), -1)
     causal[0, 0] = 1
-    found = head_pattern(causal, allowed="causal")
+    found = map_pattern(causal, allowed="causal")
     assert found.name == "previous" and found.next == 0 and found.vertical < 0.2
     first = torch.zeros(SIZE, SIZE, dtype=torch.float64)
     first[:, 0] = 1
-    assert head_pattern(first, allowed="causal").name == "vertical"
+    assert map_pattern(first, allowed="causal").name == "vertical"
 
 
 @PROPERTY
@@ -161,22 +161,22 @@ def test_all_ways_to_search_blocks_agree(seed: int, size: int) -> None:
 def test_rows_of_zeros_and_small_maps() -> None:
     half = IDENTITY.clone()
     half[8:] = 0
-    assert head_pattern(half).diagonal == pytest.approx(1)
-    one = head_pattern(torch.ones(1, 1))
+    assert map_pattern(half).diagonal == pytest.approx(1)
+    one = map_pattern(torch.ones(1, 1))
     assert one.name == "mixed" and set(one.scores.values()) == {0.0}
-    assert head_pattern(torch.zeros(3, 3)).name == "mixed"
-    assert head_pattern(torch.rand(3, 5)).block == 0
+    assert map_pattern(torch.zeros(3, 3)).name == "mixed"
+    assert map_pattern(torch.rand(3, 5)).block == 0
 
 
 def test_long_maps_are_cut_at_fewer_places() -> None:
-    found = head_pattern(torch.block_diag(even(60), even(80)))
+    found = map_pattern(torch.block_diag(even(60), even(80)))
     assert found.name == "block" and found.block > 0.95 and abs(found.block_starts[1] - 60) <= 3
 
 
 def test_several_at_once_and_bad_input() -> None:
-    scores = pattern_scores(torch.stack(list(EXAMPLES.values())))
+    scores = head_pattern(torch.stack(list(EXAMPLES.values()))).scores
     assert scores.argmax(1).tolist() == [PATTERNS.index(name) for name in EXAMPLES]
     with pytest.raises(InputError, match="negative or not finite"):
-        head_pattern(-torch.eye(3))
+        map_pattern(-torch.eye(3))
     with pytest.raises(InputError, match="expected one"):
-        head_pattern(torch.ones(3))
+        map_pattern(torch.ones(3))

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from identiscope.methods.head_summary import head_summary
+from identiscope.methods.heads.head_summary import map_summary
 
 
 @given(st.integers(1, 12), st.integers(0, 2**16))
@@ -13,7 +13,7 @@ def test_against_numpy(size: int, seed: int) -> None:
     generator = np.random.default_rng(seed)
     weights = generator.dirichlet(np.full(size, 0.3), size=size)
     special = generator.random(size) < 0.3
-    summary = head_summary(torch.from_numpy(weights), torch.from_numpy(special))
+    summary = map_summary(torch.from_numpy(weights), torch.from_numpy(special))
     positive = np.where(weights > 0, weights, 1.0)
     assert np.isclose(summary.entropy, -(weights * np.log2(positive)).sum(1).mean())
     assert np.isclose(summary.to_special, weights[:, special].sum(1).mean())
@@ -25,6 +25,6 @@ def test_against_numpy(size: int, seed: int) -> None:
 
 
 def test_cross_attention_has_no_self() -> None:
-    summary = head_summary(torch.tensor([[0.2, 0.3, 0.5]]), torch.tensor([False, False, False]))
+    summary = map_summary(torch.tensor([[0.2, 0.3, 0.5]]), torch.tensor([False, False, False]))
     assert np.isnan(summary.to_self)
     assert (summary.strongest_query, summary.strongest_key) == (0, 2)

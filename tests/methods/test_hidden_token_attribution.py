@@ -12,9 +12,9 @@ from torch import Tensor
 
 import reference_attribution as reference
 from identiscope.errors import InputError
-from identiscope.linalg.jacobian_probes import orthogonal_probes
-from identiscope.methods.attribution_result import mean_relative_error
-from identiscope.methods.hidden_token_attribution import hidden_token_attribution
+from identiscope.linalg.jacobian.probes import orthogonal_probes
+from identiscope.methods.mixtures.attribution.contributions import mean_relative_error
+from identiscope.methods.mixtures.hidden_token_attribution import hidden_token_attribution
 
 Replay = Callable[[Tensor], Sequence[Tensor]]
 
@@ -46,7 +46,7 @@ def test_linear_replay_has_the_norms_of_its_matrices(norm: Any) -> None:
         norms, shares = reference.contributions(matrix.numpy(), norm)
         np.testing.assert_allclose(found.norm[layer].numpy(), norms, rtol=1e-12)
         np.testing.assert_allclose(found.contribution[layer].numpy(), shares, rtol=1e-12)
-    assert found.complete and found.layers == (1, 2)
+    assert found.complete and found.layers == (0, 1)
     assert not found.contribution_error.any() and not found.norm_error.any()
 
 
@@ -66,10 +66,13 @@ def test_toy_attention_has_the_jacobian_derived_by_hand(norm: Any) -> None:
     np.testing.assert_allclose(found.contribution[0].numpy(), shares, rtol=1e-10)
 
 
-def test_the_input_itself_is_a_layer() -> None:
-    found = hidden_token_attribution(curved(3, 4), random(3, 4), layers=[2, 0])
-    assert found.layers == (0, 2)
-    torch.testing.assert_close(found.contribution[0], torch.eye(3, dtype=torch.float64))
+def test_a_layer_is_a_block_counted_from_0() -> None:
+    replay, x = curved(3, 4), random(3, 4)
+    every, last = hidden_token_attribution(replay, x), hidden_token_attribution(replay, x, layers=[1])
+    assert every.layers == (0, 1) and last.layers == (1,)
+    assert torch.equal(last.norm[0], every.norm[1])
+    alone = hidden_token_attribution(lambda inputs: (inputs, replay(inputs)[2]), x)
+    torch.testing.assert_close(last.norm, alone.norm)
 
 
 @settings(max_examples=25, deadline=None)
@@ -122,10 +125,29 @@ def test_estimate_goes_on_from_where_it_stopped() -> None:
     replay, x = curved(12, 40), random(12, 40)
     straight = hidden_token_attribution(replay, x, mode="estimate", probes=24, seed=5)
     first = hidden_token_attribution(replay, x, mode="estimate", probes=8, seed=5)
-    on = hidden_token_attribution(replay, x, mode="estimate", probes=24, seed=77, resume=first)
+    on = hidden_token_attribution(replay, x, mode="estimate", probes=24, seed=5, resume=first)
     assert first.probes == 8 and on.probes == 24
     torch.testing.assert_close(on.contribution, straight.contribution, rtol=1e-13, atol=0)
     torch.testing.assert_close(on.contribution_error, straight.contribution_error, rtol=1e-10, atol=0)
+    for same, other in zip(on.interval(), straight.interval(), strict=True):
+        torch.testing.assert_close(same, other, rtol=1e-10, atol=0)
+
+
+@pytest.mark.parametrize("mode", ["exact", "estimate"])
+def test_only_the_same_replay_embeddings_and_options_are_resumed(mode: Any) -> None:
+    replay, x = curved(6, 10), random(6, 10)
+    options: dict[str, Any] = {"mode": mode} | ({"probes": 4} if mode == "estimate" else {})
+    found = hidden_token_attribution(replay, x, **options)
+    assert torch.equal(hidden_token_attribution(replay, x, resume=found, **options).norm, found.norm)
+    nearly = x.clone()
+    nearly[3] *= 1.01
+    for function, inputs in ((replay, nearly), (curved(6, 10, seed=4), x), (lambda y: (y, *replay(1.1 * y)[1:]), x)):
+        with pytest.raises(InputError, match="not of this replay and these embeddings"):
+            hidden_token_attribution(function, inputs, resume=found, **options)
+    with pytest.raises(InputError, match=r"another seed \(there: 0, now: 1\)"):
+        hidden_token_attribution(replay, x, resume=found, seed=1, **options)
+    with pytest.raises(InputError, match=r"another norm \(there: frobenius, now: ones\)"):
+        hidden_token_attribution(replay, x, resume=found, norm="ones", **options)
 
 
 def test_estimate_stops_at_the_tolerance_or_when_time_is_up() -> None:

@@ -9,17 +9,16 @@ from hypothesis import strategies as st
 
 import reference_attribution as reference
 from identiscope.errors import InputError
-from identiscope.methods.attribution_comparison import compare_with_maps
-from identiscope.methods.attribution_summaries import (
+from identiscope.methods.mixtures.attribution.comparison import compare_with_maps
+from identiscope.methods.mixtures.attribution.summaries import (
     GROUPS,
     by_distance,
     by_offset,
     by_tag,
-    falls_with_depth,
     self_contribution,
     to_token,
 )
-from identiscope.methods.attribution_tags import tags_of_tokens
+from identiscope.methods.tokens.tags import tags_of_tokens
 
 
 def shares(layers: int, tokens: int, seed: int = 0) -> Any:
@@ -162,7 +161,6 @@ def test_bad_contributions_are_named() -> None:
         self_contribution([shares(2, 3)], [np.zeros(3, bool)])
     with pytest.raises(InputError, match="not the same tokens"):
         by_distance([np.ones((1, 4, 3)) / 4])
-    assert falls_with_depth(np.array([3.0, 2.0, 2.0])) and not falls_with_depth(np.array([3.0, 2.0, 2.1]))
 
 
 def test_more_inputs_than_outputs_own_the_last_ones() -> None:

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 import identiscope
 from identiscope.errors import InputError
-from identiscope.methods.attention_rank import attention_rank
-from identiscope.methods.identifiable_attention import Combine, IdentifiableSelfAttention
+from identiscope.methods.heads.attention_rank import attention_rank
+from identiscope.methods.structure.identifiable_attention import Combine, IdentifiableSelfAttention
 
 COMBINES: tuple[Combine, ...] = ("concatenate", "add")
 
@@ -89,7 +89,7 @@ def test_matches_torch_s_own(bias: bool, masks: str) -> None:
     x = torch.randn(2, 5, 12, dtype=torch.float64, requires_grad=True)
     padding = torch.tensor([[False] * 5, [False, False, False, True, True]])
     corner = torch.ones(5, 5, dtype=torch.bool).triu(3)
-    options: dict[str, Any] = {
+    every: dict[str, dict[str, Any]] = {
         "none": {},
         "padding": {"key_padding_mask": padding},
         "boolean": {"attn_mask": corner},
@@ -98,7 +98,8 @@ def test_matches_torch_s_own(bias: bool, masks: str) -> None:
         "causal and padding": {
             "attn_mask": torch.ones(5, 5, dtype=torch.bool).triu(1), "key_padding_mask": padding, "is_causal": True,
         },
-    }[masks]  # fmt: skip
+    }  # fmt: skip
+    options = every[masks]
     for average in (True, False):
         expected, their_weights = theirs(x, x, x, average_attn_weights=average, **options)
         output, weights = ours(x, x, x, average_attn_weights=average, **options)
@@ -245,7 +246,7 @@ def test_dropout_is_of_training_alone_and_follows_the_seed() -> None:
     [
         (lambda: IdentifiableSelfAttention(8, 3), "3 heads do not divide the width 8; give key_width and value_width"),
         (lambda: IdentifiableSelfAttention(8, 3, combine="add"), "give key_width."),
-        (lambda: IdentifiableSelfAttention(8, 2, combine="sum"), "expected concatenate or add"),  # type: ignore[arg-type]
+        (lambda: IdentifiableSelfAttention(8, 2, combine="sum"), "expected .?concatenate.? or .?add"),  # type: ignore[arg-type]
         (lambda: IdentifiableSelfAttention(8, 2, dropout=1.0), "below 1"),
         (lambda: IdentifiableSelfAttention(8, 2, key_width=0), "1 at least"),
         (lambda: IdentifiableSelfAttention(8, 2)(torch.randn(1, 4, 6)), r"expected \[batch, n, 8\]"),

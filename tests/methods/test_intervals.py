@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 import reference
 from identiscope.errors import InputError
-from identiscope.methods.factored import rows_of
-from identiscope.methods.intervals import intervals
+from identiscope.methods.freedom.intervals import intervals
+from identiscope.methods.maps.factored import rows_of
 
 
 def build(seed, keys, channels, kind="all", temperature=1.0, sink=0.0):

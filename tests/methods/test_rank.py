@@ -1,5 +1,7 @@
 """Ranks, null spaces and their bounds, in every precision."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -9,10 +11,10 @@ from hypothesis import strategies as st
 import identiscope
 import reference
 from identiscope.errors import InputError
-from identiscope.methods.attention_rank import attention_rank
-from identiscope.methods.layer_rank import layer_rank
-from identiscope.methods.null_space_basis import null_space_basis
-from identiscope.methods.row_rank import row_rank
+from identiscope.methods.freedom.null_space_basis import null_space_basis
+from identiscope.methods.heads.attention_rank import attention_rank
+from identiscope.methods.heads.layer_rank import layer_rank
+from identiscope.methods.heads.row_rank import row_rank
 
 EPSILON = {torch.float64: 2.0**-52, torch.float32: 2.0**-23, torch.float16: 2.0**-10, torch.bfloat16: 2.0**-7}
 
@@ -109,7 +111,7 @@ def test_value_bias_moves_the_null_space_of_t_but_not_that_of_t_and_one(size):
     projection = torch.randn(1, 6, 20, generator=generator, dtype=torch.float64)
     bias = size * torch.randn(1, 6, generator=generator, dtype=torch.float64)
     plain, biased = value, value + bias[:, None]
-    options = {"precision": torch.float32}
+    options: dict[str, Any] = {"precision": torch.float32}
     assert attention_rank(plain, projection, **options).spectrum.rank.tolist() == [5]
     with_bias = attention_rank(biased, projection, **options)
     assert with_bias.spectrum.rank.tolist() == [6]
@@ -157,10 +159,10 @@ def test_the_warning_names_layer_and_heads_and_the_line_that_asked():
     assert {"gap", "singular_values", "cutoff"} <= set(result.data_vars)
 
 
-def test_the_basis_is_public_and_takes_what_a_site_has(minilm):
+def test_the_basis_is_public_and_taken_from_a_trace(minilm):
     trace = identiscope.trace(minilm, "One, two, three. " * 12)
     site = trace.site(2)
-    basis = identiscope.null_space_basis(site.value, site.projection, head=3)
+    basis = torch.from_numpy(identiscope.null_space_basis(trace, 2, 3).null_space_basis.values)
     result = identiscope.attention_identifiability(trace, layers=[2])
     assert len(basis) == int(result["simplex_null_dimension"].sel(layer=2, head=3)[0]) > 0
     output = site.value_of(3).double() @ site.projection[3].double()

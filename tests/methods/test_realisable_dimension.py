@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from identiscope.errors import InputError
-from identiscope.methods.realisable_dimension import realisable_dimension
+from identiscope.methods.freedom.realisable_dimension import realisable_dimension
 
 
 def measured(n: int, d_k: int, d_v: int, seed: int) -> tuple[int, int]:

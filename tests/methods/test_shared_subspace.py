@@ -1,6 +1,7 @@
 """The shared subspace R: hard and soft, streamed, merged, stored, and what one sample ignores of it."""
 
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,8 +11,15 @@ from hypothesis import strategies as st
 
 import reference_structure as reference
 from identiscope.errors import InputError
-from identiscope.methods.effective_structural import effective_structural, ignored_directions
-from identiscope.methods.shared_subspace import chance_spectrum, from_arrays, no_samples, own_basis, shared_subspace
+from identiscope.methods.maps.effective_structural import effective_structural, ignored_directions
+from identiscope.methods.structure.shared_subspace import (
+    SharedSubspace,
+    chance_spectrum,
+    from_arrays,
+    no_samples,
+    own_basis,
+    shared_subspace,
+)
 
 PROPERTY = settings(max_examples=40, deadline=None, derandomize=True)
 
@@ -35,7 +43,7 @@ def corpora(draw: st.DrawFn) -> tuple[list[torch.Tensor], torch.Tensor]:
     return values, projection
 
 
-def subspace_of(values: list[torch.Tensor], projection: torch.Tensor) -> object:
+def subspace_of(values: list[torch.Tensor], projection: torch.Tensor) -> SharedSubspace:
     found = no_samples(HEADS, values[0].shape[1])
     for value in values:
         found = found.add(value, projection)
@@ -118,10 +126,11 @@ def test_projection_on_r_keeps_every_sample_s_output(case: tuple[list[torch.Tens
     generator = torch.Generator().manual_seed(seed)
     logits = torch.randn(keys, keys, generator=generator, dtype=torch.float64)
     causal = torch.ones(keys, keys, dtype=torch.bool).tril()
-    for allowed, attention in (
+    masked: list[tuple[Any, torch.Tensor]] = [
         (None, logits.softmax(-1)),
         ("causal", logits.masked_fill(~causal, -torch.inf).softmax(-1)),
-    ):
+    ]
+    for allowed, attention in masked:
         for head in range(HEADS):
             seen = effective_structural(attention, found.basis(head), allowed=allowed)
             if allowed:

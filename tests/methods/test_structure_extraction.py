@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 import reference_structure as reference
 from identiscope.errors import InputError
-from identiscope.methods.structure_extraction import cut, no_maps, normalised_rows, spread, structure_extraction
-from identiscope.methods.structure_layout import LAYOUTS, cell_classes, class_parts, token_roles
-from identiscope.methods.structure_threshold import structure_threshold
+from identiscope.methods.structure.extraction import cut, no_maps, normalised_rows, spread, structure_extraction
+from identiscope.methods.structure.layout import LAYOUTS, Layout, cell_classes, class_parts, token_roles
+from identiscope.methods.structure.threshold import structure_threshold
 
 PROPERTY = settings(max_examples=40, deadline=None, derandomize=True)
 
@@ -129,7 +129,7 @@ def test_a_sharp_row_does_not_empty_the_others() -> None:
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_added_in_shards_is_the_same(layout: str) -> None:
+def test_added_in_shards_is_the_same(layout: Layout) -> None:
     sizes = (5, 5, 5) if layout == "absolute" else (4, 7, 5)
     maps = [torch.stack(random_maps(number, 2, size)) for number, size in enumerate(sizes)]
     classes = []
@@ -145,8 +145,8 @@ def test_added_in_shards_is_the_same(layout: str) -> None:
     assert torch.allclose(parts.means, whole.means, atol=1e-14)
     assert int(whole.counts.sum()) == sum(size**2 for size in sizes)
     # Spread over the cells again, the means hold as much weight as the maps did.
-    total = sum(spread(whole.codes, whole.means, codes).sum((1, 2)) for codes in classes)
-    assert torch.allclose(total, sum(attention.sum((1, 2)) for attention in maps))
+    total = torch.stack([spread(whole.codes, whole.means, codes).sum((1, 2)) for codes in classes]).sum(0)
+    assert torch.allclose(total, torch.stack([attention.sum((1, 2)) for attention in maps]).sum(0))
 
 
 def test_absolute_classes_average_cell_by_cell() -> None:
@@ -234,7 +234,7 @@ def test_refuses_maps_that_do_not_fit() -> None:
     with pytest.raises(InputError, match="by relative position or by roles"):
         structure_extraction([torch.eye(3), torch.eye(4)], 0.1)
     with pytest.raises(InputError, match="layout 'other'"):
-        cell_classes("other", torch.zeros(2, dtype=torch.long), torch.zeros(2, dtype=torch.long))
+        cell_classes("other", *[torch.zeros(2, dtype=torch.long)] * 2)  # type: ignore[arg-type]
     with pytest.raises(InputError, match="were given, expected"):
         no_maps(1).add(torch.ones(2, 3, 3), torch.zeros(3, 3, dtype=torch.long))
     with pytest.raises(InputError, match="no class has a value"):

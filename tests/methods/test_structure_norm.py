@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 import reference_structure as reference
 from identiscope.errors import InputError
-from identiscope.methods.structure_norm import structure_distance, structure_norm
+from identiscope.methods.heads.structure_norm import structure_distance, structure_norm
 
 PROPERTY = settings(max_examples=60, deadline=None, derandomize=True)
 
@@ -29,7 +29,7 @@ def matrices(draw: st.DrawFn, count: int = 1) -> tuple[list[torch.Tensor], torch
 @given(matrices())
 def test_equals_the_literal_sum_and_numpys_norms(case: tuple[list[torch.Tensor], torch.Tensor]) -> None:
     (matrix,), weights = case
-    found = structure_norm(matrix, weights)
+    found = structure_norm(matrix, weights=weights)
     assert float(found.structure) == pytest.approx(reference.structure_norm(matrix.numpy(), weights.numpy()), rel=1e-12)
     classical = [float(getattr(found, name)) for name in NAMES[1:]]
     assert classical == pytest.approx(reference.classical_norms(matrix.numpy()), rel=1e-12)
@@ -40,15 +40,15 @@ def test_equals_the_literal_sum_and_numpys_norms(case: tuple[list[torch.Tensor],
 @given(matrices(2), st.floats(-50, 50).filter(lambda factor: factor == 0 or abs(factor) > 1e-100))
 def test_norm_axioms(case: tuple[list[torch.Tensor], torch.Tensor], factor: float) -> None:
     (first, second), weights = case
-    one, other, both = (structure_norm(matrix, weights) for matrix in (first, second, first + second))
-    scaled = structure_norm(factor * first, weights)
+    one, other, both = (structure_norm(matrix, weights=weights) for matrix in (first, second, first + second))
+    scaled = structure_norm(factor * first, weights=weights)
     assert one.kind == "norm" and one.zero_weights == 0
     for name in NAMES:
         size = float(getattr(one, name))
         assert size > 0  # a random matrix is not zero
         assert float(getattr(scaled, name)) == pytest.approx(abs(factor) * size, rel=1e-9)
         assert float(getattr(both, name)) <= (size + float(getattr(other, name))) * (1 + 1e-12)
-        assert float(getattr(structure_norm(torch.zeros_like(first), weights), name)) == 0
+        assert float(getattr(structure_norm(torch.zeros_like(first), weights=weights), name)) == 0
 
 
 @PROPERTY
@@ -68,7 +68,7 @@ def test_the_distance_is_symmetric_and_keeps_the_triangle(case: tuple[list[torch
 def test_a_zero_weight_makes_a_seminorm() -> None:
     weights = torch.ones(3, 3).index_put((torch.tensor([1]), torch.tensor([2])), torch.tensor(0.0))
     blind = torch.zeros(3, 3).index_put((torch.tensor([1]), torch.tensor([2])), torch.tensor(5.0))
-    found = structure_norm(blind, weights)
+    found = structure_norm(blind, weights=weights)
     assert (found.kind, found.zero_weights, float(found.structure)) == ("seminorm", 1, 0.0)
     assert float(found.frobenius) == 5
 
@@ -84,7 +84,7 @@ def weights_on(cells: torch.Tensor, epsilon: float) -> torch.Tensor:
 def test_draft_example_one_classical_norms_see_no_difference(epsilon: float) -> None:
     """(4): the identity and the antidiagonal have the same classical norms, and different ‖·‖_S."""
     weights = weights_on(IDENTITY, epsilon)
-    one, other = structure_norm(ANTIDIAGONAL, weights), structure_norm(IDENTITY, weights)
+    one, other = structure_norm(ANTIDIAGONAL, weights=weights), structure_norm(IDENTITY, weights=weights)
     for name in NAMES[1:]:
         assert float(getattr(one, name)) == pytest.approx(float(getattr(other, name)), rel=1e-15)
     # The draft prints these two the other way round: with w_ii = 1 it is the identity that weighs 1/4.
@@ -97,8 +97,8 @@ def test_draft_example_one_classical_norms_see_no_difference(epsilon: float) -> 
 def test_draft_example_two_as_printed_with_weights_on_the_antidiagonal() -> None:
     """With the structure where the task has it, the printed values 1/4 and ε/4 are right."""
     weights = weights_on(ANTIDIAGONAL, 0.01)
-    assert float(structure_norm(ANTIDIAGONAL, weights).structure) == pytest.approx(1 / 4, rel=1e-12)
-    assert float(structure_norm(IDENTITY, weights).structure) == pytest.approx(0.01 / 4, rel=1e-12)
+    assert float(structure_norm(ANTIDIAGONAL, weights=weights).structure) == pytest.approx(1 / 4, rel=1e-12)
+    assert float(structure_norm(IDENTITY, weights=weights).structure) == pytest.approx(0.01 / 4, rel=1e-12)
 
 
 def test_draft_example_three_noise_off_the_structure_is_small() -> None:
@@ -121,7 +121,7 @@ def test_stacks_of_maps_and_missing_weights() -> None:
     found = structure_norm(maps)
     assert found.structure.shape == (2, 3)
     assert np.allclose(found.structure, maps.double().mean((-2, -1)))
-    assert structure_norm(maps, torch.rand(4, 5)).structure.shape == (2, 3)
+    assert structure_norm(maps, weights=torch.rand(4, 5)).structure.shape == (2, 3)
 
 
 def test_refuses_what_is_no_map_or_no_weight() -> None:
@@ -130,8 +130,8 @@ def test_refuses_what_is_no_map_or_no_weight() -> None:
     with pytest.raises(InputError, match=r"expected floats \[..., query, key\]"):
         structure_norm(torch.ones(3))
     with pytest.raises(InputError, match=r"expected \[3, 3\]"):
-        structure_norm(torch.eye(3), torch.ones(2, 3))
+        structure_norm(torch.eye(3), weights=torch.ones(2, 3))
     with pytest.raises(InputError, match="negative weight is no norm"):
-        structure_norm(torch.eye(3), -torch.ones(3, 3))
+        structure_norm(torch.eye(3), weights=-torch.ones(3, 3))
     with pytest.raises(InputError, match="not finite"):
         structure_norm(torch.full((2, 2), torch.nan))

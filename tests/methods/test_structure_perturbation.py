@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from identiscope.errors import InputError
-from identiscope.methods.structure_perturbation import KINDS, equal_perturbations, perturb, perturbation_target
+from identiscope.methods.structure.perturbation import KINDS, Kind, equal_perturbations, perturb, perturbation_target
 
 PROPERTY = settings(max_examples=60, deadline=None, derandomize=True)
 
@@ -29,7 +29,7 @@ def cases(draw: st.DrawFn) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, in
 
 @PROPERTY
 @given(cases(), st.sampled_from(KINDS), st.floats(0, 1))
-def test_rows_stay_on_the_simplex_and_the_size_is_as_asked(case: tuple, kind: str, share: float) -> None:  # type: ignore[type-arg]
+def test_rows_stay_on_the_simplex_and_the_size_is_as_asked(case: tuple, kind: Kind, share: float) -> None:  # type: ignore[type-arg]
     attention, structure, allowed, seed = case
     generator = torch.Generator().manual_seed(seed)
     target = perturbation_target(attention, structure, kind, allowed=allowed, generator=generator)

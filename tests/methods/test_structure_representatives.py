@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from identiscope.errors import InputError
-from identiscope.methods.structure_representatives import structure_representatives
+from identiscope.methods.structure.representatives import structure_representatives
 
 PROPERTY = settings(max_examples=6, deadline=None, derandomize=True)
 

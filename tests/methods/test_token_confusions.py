@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 import reference_tokens as reference
 from identiscope.errors import InputError
-from identiscope.methods.token_bootstrap import sentence_interval
-from identiscope.methods.token_confusions import (
+from identiscope.methods.tokens.confusions import (
     REASONS,
     against_contribution,
     confusions,
@@ -20,7 +19,8 @@ from identiscope.methods.token_confusions import (
     rates_by_group,
     reasons,
 )
-from identiscope.methods.token_identifiability import Identified
+from identiscope.methods.tokens.identification import Identified
+from identiscope.stats.text_bootstrap import sentence_interval
 
 
 def outcome(nearest: list[int], right: list[bool]) -> Identified:

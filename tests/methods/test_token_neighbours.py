@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 import reference_tokens as reference
 from identiscope.errors import InputError, MathError
-from identiscope.methods import token_neighbours
-from identiscope.methods.token_identifiability import random_guess, token_identifiability
-from identiscope.methods.token_neighbours import nearest_in_sentence
-from identiscope.methods.token_sentences import Sentences, Split
+from identiscope.methods.tokens import neighbours as token_neighbours
+from identiscope.methods.tokens.identification import identify_tokens, random_guess
+from identiscope.methods.tokens.neighbours import Metric, nearest_in_sentence
+from identiscope.methods.tokens.sentences import Sentences, Split
 
 
 def arrays(lengths: list[int], width: int, seed: int, levels: int | None = None) -> tuple[torch.Tensor, torch.Tensor]:
@@ -19,7 +19,8 @@ def arrays(lengths: list[int], width: int, seed: int, levels: int | None = None)
     draw = np.random.default_rng(seed)
     shape = (sum(lengths), width)
     values = [draw.standard_normal(shape) if levels is None else draw.integers(0, levels, shape) for _ in range(2)]
-    return tuple(torch.tensor(np.asarray(value, dtype=np.float64)) for value in values)
+    one, other = (torch.tensor(np.asarray(value, dtype=np.float64)) for value in values)
+    return one, other
 
 
 @settings(deadline=None, max_examples=60)
@@ -30,11 +31,11 @@ def arrays(lengths: list[int], width: int, seed: int, levels: int | None = None)
     metric=st.sampled_from(["cosine", "l2"]),
     offset=st.integers(-3, 3),
 )
-def test_matches_the_definition(lengths: list[int], width: int, seed: int, metric: str, offset: int) -> None:
+def test_matches_the_definition(lengths: list[int], width: int, seed: int, metric: Metric, offset: int) -> None:
     predicted, inputs = arrays(lengths, width, seed)
     if width == 1 and metric == "cosine":
         return  # every cosine is ±1: only rounding would decide
-    found = token_identifiability(predicted, inputs, torch.tensor(lengths), metric=metric, offset=offset)
+    found = identify_tokens(predicted, inputs, torch.tensor(lengths), metric=metric, offset=offset)
     expected = reference.identified(predicted.numpy(), inputs.numpy(), lengths, metric, offset)
     answers = sorted(zip(found.rows.tolist(), found.nearest.tolist(), found.identified.tolist(), strict=True))
     assert answers == expected
@@ -44,7 +45,7 @@ def test_matches_the_definition(lengths: list[int], width: int, seed: int, metri
 @given(lengths=st.lists(st.integers(1, 6), min_size=1, max_size=5), seed=st.integers(0, 10**6))
 def test_ties_and_repeats_in_exact_numbers(lengths: list[int], seed: int) -> None:
     predicted, inputs = arrays(lengths, 2, seed, levels=2)  # small whole numbers: L2 scores are exact
-    found = token_identifiability(predicted, inputs, torch.tensor(lengths), metric="l2")
+    found = identify_tokens(predicted, inputs, torch.tensor(lengths), metric="l2")
     expected = reference.identified(predicted.numpy(), inputs.numpy(), lengths, "l2")
     assert [row for row, _, _ in expected] == found.rows.tolist()
     assert [right for _, _, right in expected] == found.identified.tolist()
@@ -56,6 +57,36 @@ def test_ties_and_repeats_in_exact_numbers(lengths: list[int], seed: int) -> Non
             ties.append(sum(value == min(away) for value in away) > 1)
         start += length
     assert found.tied.tolist() == ties
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    seed=st.integers(0, 10**6),
+    metric=st.sampled_from(["cosine", "l2"]),
+    large=st.sampled_from([0.0, 100.0, 3000.0, 1e5]),
+    everywhere=st.booleans(),
+)
+def test_float32_is_answered_exactly_where_one_channel_is_large(
+    seed: int, metric: Metric, large: float, everywhere: bool
+) -> None:
+    """In all vectors, or in the first of each sentence alone: what tells the rest apart is lost in float32."""
+    draw = np.random.default_rng(seed)
+    lengths = [5, 12, 9]
+    inputs = draw.standard_normal((sum(lengths), 24)).astype(np.float32)
+    inputs[slice(None) if everywhere else [0, 5, 17], 3] += np.float32(large)
+    predicted = (inputs + 0.1 * draw.standard_normal(inputs.shape)).astype(np.float32)
+    found = identify_tokens(torch.from_numpy(predicted), torch.from_numpy(inputs), torch.tensor(lengths), metric=metric)
+    expected = reference.identified(predicted.astype(np.float64), inputs.astype(np.float64), lengths, metric)
+    answers = sorted(zip(found.rows.tolist(), found.nearest.tolist(), found.identified.tolist(), strict=True))
+    assert answers == expected
+    if metric == "l2":
+        assert found.rate == 1.0 and not bool(found.tied.any())
+
+
+def test_vectors_whose_squares_overflow_are_told_apart() -> None:
+    inputs = torch.tensor([[1e20, 1.0], [-1e20, 1.0], [3e20, 0.0]])
+    found = nearest_in_sentence(inputs, inputs, Sentences(torch.tensor([3])), metric="l2")
+    assert found.nearest.tolist() == [0, 1, 2]
 
 
 def test_a_repeated_vector_is_identified_and_counted_as_a_tie() -> None:
@@ -75,30 +106,30 @@ def test_a_tie_of_different_vectors_is_right_only_where_the_first_is() -> None:
 
 def test_a_sentence_of_one_token_is_always_identified() -> None:
     predicted, inputs = arrays([1, 1, 1], 3, 0)
-    found = token_identifiability(predicted, inputs, torch.ones(3, dtype=torch.long))
+    found = identify_tokens(predicted, inputs, torch.ones(3, dtype=torch.long))
     assert found.rate == 1.0
     assert random_guess(inputs, torch.ones(3, dtype=torch.long)) == 1.0
 
 
 def test_one_token_has_no_neighbours() -> None:
-    found = token_identifiability(torch.ones(1, 2), torch.ones(1, 2), torch.tensor([1]), offset=1)
+    found = identify_tokens(torch.ones(1, 2), torch.ones(1, 2), torch.tensor([1]), offset=1)
     assert len(found.rows) == 0 and np.isnan(found.rate)
 
 
 def test_sentences_do_not_see_each_other() -> None:
     inputs = torch.tensor([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0]])
     predicted = torch.tensor([[0.0, 1.0], [0.0, 1.0], [0.0, 1.0]])
-    found = token_identifiability(predicted, inputs, torch.tensor([2, 1]))
+    found = identify_tokens(predicted, inputs, torch.tensor([2, 1]))
     assert found.nearest.tolist() == [1, 1, 2]
 
 
 def test_blocks_and_parts_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     lengths = [5, 1, 9, 3, 7, 2, 8]
     predicted, inputs = arrays(lengths, 4, 3)
-    whole = token_identifiability(predicted, inputs, torch.tensor(lengths))
+    whole = identify_tokens(predicted, inputs, torch.tensor(lengths))
     monkeypatch.setattr(token_neighbours, "BLOCK_TOKENS", 4)
     monkeypatch.setattr(Sentences.parts, "__defaults__", (6,))
-    parts = token_identifiability(predicted, inputs, torch.tensor(lengths))
+    parts = identify_tokens(predicted, inputs, torch.tensor(lengths))
     assert torch.equal(whole.rows, parts.rows) and torch.equal(whole.nearest, parts.nearest)
 
 
@@ -118,13 +149,13 @@ def test_random_guess_counts_repeated_vectors() -> None:
 def test_refuses_what_has_no_answer() -> None:
     lengths = torch.tensor([2])
     with pytest.raises(MathError, match="learning rate"):
-        token_identifiability(torch.full((2, 2), torch.nan), torch.eye(2), lengths)
+        identify_tokens(torch.full((2, 2), torch.nan), torch.eye(2), lengths)
     with pytest.raises(InputError, match="metric"):
-        token_identifiability(torch.eye(2), torch.eye(2), lengths, metric="manhattan")  # type: ignore[arg-type]
+        identify_tokens(torch.eye(2), torch.eye(2), lengths, metric="manhattan")  # type: ignore[arg-type]
     with pytest.raises(InputError, match="3, 2"):
-        token_identifiability(torch.ones(3, 2), torch.eye(2), lengths)
+        identify_tokens(torch.ones(3, 2), torch.eye(2), lengths)
     with pytest.raises(InputError, match="at least 1"):
-        token_identifiability(torch.eye(2), torch.eye(2), torch.tensor([2, 0]))
+        identify_tokens(torch.eye(2), torch.eye(2), torch.tensor([2, 0]))
 
 
 def test_a_split_refuses_a_sentence_on_two_sides() -> None:

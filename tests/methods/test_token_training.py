@@ -1,5 +1,7 @@
 """Probes: gradients and steps against the papers, all probes together against one alone, and the direct fits."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -10,12 +12,14 @@ from scipy.optimize import minimize
 import reference_tokens as reference
 from identiscope.corpus.splits import split_sentences
 from identiscope.errors import InputError
-from identiscope.linalg.least_squares import cosine_fit, gram, least_squares
-from identiscope.methods import token_training
-from identiscope.methods.token_direct import fit_linear_directly
-from identiscope.methods.token_identifiability import random_guess, score
-from identiscope.methods.token_pairs import Pairs
-from identiscope.methods.token_probes import (
+from identiscope.linalg.rank.least_squares import cosine_fit, gram, least_squares
+from identiscope.methods.tokens import training as token_training
+from identiscope.methods.tokens.direct_fit import fit_linear_directly
+from identiscope.methods.tokens.identification import random_guess, score
+from identiscope.methods.tokens.neighbours import Metric
+from identiscope.methods.tokens.pairs import Pairs
+from identiscope.methods.tokens.probes import (
+    Kind,
     Probe,
     ProbeSet,
     Recipe,
@@ -25,8 +29,8 @@ from identiscope.methods.token_probes import (
     start_weights,
     zero_moments,
 )
-from identiscope.methods.token_sentences import Sentences, Split
-from identiscope.methods.token_training import fit_probes
+from identiscope.methods.tokens.sentences import Sentences, Split
+from identiscope.methods.tokens.training import fit_probes
 
 WIDTH = 24
 
@@ -49,7 +53,7 @@ def rate_of(probes: ProbeSet, pairs: Pairs, splits: list[Split]) -> float:
 
 @pytest.mark.parametrize("kind", ["linear", "mlp"])
 @pytest.mark.parametrize("loss", ["cosine", "l2"])
-def test_gradients_match_differences_of_the_loss(kind: str, loss: str) -> None:
+def test_gradients_match_differences_of_the_loss(kind: Kind, loss: Metric) -> None:
     draw = np.random.default_rng(0)
     recipe = Recipe(hidden_width=3)
     many = [start_weights(kind, 4, 5, recipe, seed) for seed in (0, 1)]
@@ -97,7 +101,7 @@ def test_glorot_bounds() -> None:
 
 
 @pytest.mark.parametrize("loss", ["cosine", "l2"])
-def test_a_rotation_is_undone_and_the_naive_probe_falls_to_chance(loss: str) -> None:
+def test_a_rotation_is_undone_and_the_naive_probe_falls_to_chance(loss: Metric) -> None:
     pairs = corpus()
     splits = split_sentences(pairs.sentences.count, folds=2)
     assert rate_of(fit_linear_directly(pairs, splits, loss=loss), pairs, splits) == 1.0
@@ -109,7 +113,7 @@ def test_a_rotation_is_undone_and_the_naive_probe_falls_to_chance(loss: str) -> 
 
 
 @pytest.mark.parametrize("loss", ["cosine", "l2"])
-def test_rates_follow_from_the_noise(loss: str) -> None:
+def test_rates_follow_from_the_noise(loss: Metric) -> None:
     """With hidden = x·R + σ·noise the best linear map is Rᵀ/(1+σ²); its rate is simulated and must be reached."""
     previous = 1.1
     for noise in (0.3, 1.0, 3.0):
@@ -121,7 +125,7 @@ def test_rates_follow_from_the_noise(loss: str) -> None:
         inputs = torch.randn(int(lengths.sum()), WIDTH, generator=generator)
         best = (inputs + noise * torch.randn(inputs.shape, generator=generator)) / (1 + noise**2)
         ideal = Pairs([best], [inputs], Sentences(lengths))
-        expected = score(lambda _, loss=loss: Probe("naive", loss, {}), best, ideal, 0, [torch.arange(2000)])
+        expected = score(lambda _: Probe("naive", loss, {}), best, ideal, 0, [torch.arange(2000)])
         assert rate == pytest.approx(expected.rate, abs=0.04)
         assert rate <= previous
         previous = rate
@@ -129,7 +133,7 @@ def test_rates_follow_from_the_noise(loss: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["linear", "mlp"])
-def test_probes_trained_together_are_those_trained_alone(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_probes_trained_together_are_those_trained_alone(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
     pairs = corpus(0.5, sentences=60, layers=3)
     splits = split_sentences(pairs.sentences.count, folds=2)
     recipe = Recipe(learning_rates=(3e-3,), batch_size=64, patience=3, maximum_epochs=12, hidden_width=16)
@@ -166,7 +170,7 @@ def test_training_stops_by_patience_and_keeps_the_best_epoch() -> None:
 def test_the_search_keeps_the_best_learning_rate_and_a_race_loses_little() -> None:
     pairs = corpus(0.7, sentences=80, layers=2)
     splits = split_sentences(pairs.sentences.count, folds=2)
-    options = {"batch_size": 64, "patience": 5, "maximum_epochs": 60}
+    options: dict[str, Any] = {"batch_size": 64, "patience": 5, "maximum_epochs": 60}
     rates = (1e-2, 1e-3, 1e-5)
     raced = fit_probes(pairs, splits, recipe=Recipe(learning_rates=rates, **options))
     full = fit_probes(pairs, splits, recipe=Recipe(learning_rates=rates, race=False, **options))
@@ -258,6 +262,20 @@ def test_adam_gets_no_further_than_the_closed_form() -> None:
     ]
     assert losses[0] <= losses[1] <= 1.1 * losses[0]
     assert rate_of(adam, pairs, splits) == pytest.approx(rate_of(direct, pairs, splits), abs=0.03)
+
+
+@pytest.mark.parametrize("kind", ["linear", "mlp"])
+@pytest.mark.parametrize("loss", ["cosine", "l2"])
+def test_states_in_float64_are_trained_in_float64(kind: Kind, loss: Metric) -> None:
+    """The same steps, with less rounding: what float32 gives is as near as that allows."""
+    single = corpus(noise=0.1, sentences=40)
+    double = Pairs([state.double() for state in single.states], [single.targets[0].double()], single.sentences)
+    splits = split_sentences(40, folds=1)
+    recipe = Recipe(learning_rates=(1e-2,), batch_size=64, maximum_epochs=3, hidden_width=8)
+    one, other = (fit_probes(pairs, splits, kind=kind, loss=loss, recipe=recipe) for pairs in (single, double))
+    for name, weight in other.weights.items():
+        assert weight.dtype == torch.float64
+        torch.testing.assert_close(one.weights[name].double(), weight, rtol=1e-2, atol=1e-3)
 
 
 def test_refusals() -> None:

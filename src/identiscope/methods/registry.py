@@ -1,38 +1,173 @@
-"""Every method by name: file, function and key are the same word. The contract tests run on each line."""
+"""Every method, one line each: all that must be known of it without importing it.
 
-from collections.abc import Callable
+A line brings a method into the library (`identiscope.NAME(trace)`), the command line, Runs, reports, comparisons, the
+documentation and the contract tests, which all loop over `METHODS`. File, function and name are the same word:
+`rollout` is the function `rollout` in `methods/mixtures/rollout.py`, the folder being that of its kind.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any
 
 from identiscope.errors import InputError
+from identiscope.methods.kinds import KINDS, Kind
 
-METHODS = (
-    "attention_rank",
-    "canonical",
-    "effective",
-    "effective_simplex_span",
-    "head_pattern",
-    "head_summary",
-    "intervals",
-    "layer_rank",
-    "null",
-    "null_share",
-    "null_space_basis",
-    "raw_correlation",
-    "realisable_alternative",
-    "row_rank",
-    "shared_subspace",
-    "structure_norm",
-)
+_BRUNNER = "Brunner et al. 2020"
+
+#: What a line may say of its method beside its kind.
+TAGS: Mapping[str, str] = {
+    "fast": "takes no longer than the forward pass",
+    "signed": "a mixture whose parts may be negative, or need not sum to one",
+}
 
 
-def method(name: str) -> Callable[..., Any]:
-    """The function of a method.
+@dataclass(frozen=True)
+class Method:
+    """One method.
 
-    >>> method("effective").__name__
-    'effective'
+    kind: of `kinds.KINDS`. paper: where it is from. says: one sentence, shown wherever methods are listed. tags: of
+    `TAGS`. aliases: names that people know it by. own_axes: where they are not those of its kind. varies: the arrays
+    that rounding may change, because another answer is as good (a basis that is turned) or because they speak of the
+    precision itself (a cutoff). on_cpu: the step of it that is taken to the CPU from wherever the tensors are.
+    function: only of methods that are registered at run time; those of this package are found by their name.
     """
-    if name not in METHODS:
-        raise InputError(f"there is no method {name!r}; there are {', '.join(METHODS)}.")
-    function: Callable[..., Any] = getattr(import_module(f"identiscope.methods.{name}"), name)
-    return function
+
+    name: str
+    kind: str
+    paper: str
+    says: str
+    tags: tuple[str, ...] = ()
+    aliases: tuple[str, ...] = ()
+    own_axes: tuple[str, ...] = ()
+    varies: tuple[str, ...] = ()
+    on_cpu: str = ""
+    function: Callable[..., Any] | None = field(default=None, compare=False)
+
+    @property
+    def family(self) -> Kind:
+        """What its kind says."""
+        return KINDS[self.kind]
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        """Of what it gives."""
+        return self.own_axes or self.family.axes
+
+    @property
+    def module(self) -> str:
+        """Where its function is."""
+        if self.function is not None:
+            return str(self.function.__module__)
+        return f"identiscope.methods.{self.family.folder}.{self.name}"
+
+    def load(self) -> Callable[..., Any]:
+        """Its function, imported."""
+        if self.function is not None:
+            return self.function
+        function: Callable[..., Any] = getattr(import_module(self.module), self.name)
+        return function
+
+
+# fmt: off
+_LINES = (
+    Method("attention", "map", "Vaswani et al. 2017, eq. 1", "raw attention, as the softmax gave it", tags=("fast",),
+           aliases=("raw", "raw_attention")),
+    Method("effective", "map", f"{_BRUNNER}, eq. 9", "the part of attention that T can see: projected on col(T)"),
+    Method("null", "map", f"{_BRUNNER}, eq. 8", "the part of attention in the null space of T"),
+    Method("effective_simplex_span", "map", "Naim & Asher 2024", "attention projected on col([T,1]): rows sum to one",
+           tags=("fast",)),
+    Method("canonical", "map", f"{_BRUNNER}, §3.4 (its open question)",
+           "of all attention rows with this output the shortest: unique, never negative", on_cpu="canonical rows"),
+    Method("attention_identifiability", "head", f"{_BRUNNER}, §3", "ranks, null spaces, null share and correlation",
+           varies=("cutoff", "gap", "rank_is_uncertain")),
+    Method("attention_rank", "head", f"{_BRUNNER}, eq. 6", "rank and spectrum of T over all keys", tags=("fast",),
+           varies=("cutoff", "gap", "rank_is_uncertain")),
+    Method("row_rank", "head", f"{_BRUNNER}, §3.3", "rank and null space of T for each query row",
+           own_axes=("layer", "head", "query")),
+    Method("layer_rank", "head", f"{_BRUNNER}, §3.3", "rank of all heads stacked: attention may move between heads",
+           own_axes=("layer",), varies=("projection_condition",)),
+    Method("null_share", "head", f"{_BRUNNER}, Fig. 1a", "how much of attention has no effect, and its correlation"),
+    Method("head_summary", "head", "Clark et al. 2019", "entropy, weight on special tokens and itself, strongest one",
+           tags=("fast",)),
+    Method("head_pattern", "head", "Kovaleva et al. 2019", "diagonal, vertical, block, broad …: a score for each",
+           aliases=("structure",)),
+    Method("statistic_interval", "head", "linear programs over the maps of Brunner et al. 2020, §3.3",
+           "mean weight on chosen tokens, and what it could be with the same output", on_cpu="linear programs"),
+    Method("structure_norm", "head", "structure-aware draft, eq. 5", "a norm that weighs cells by how much a task needs"
+           " them"),
+    Method("attention_intervals", "freedom", f"{_BRUNNER}, §3.3", "between which bounds a weight may lie",
+           varies=("lower_row", "upper_row"), on_cpu="linear programs"),
+    Method("interval_map", "freedom", f"{_BRUNNER}, §3.3", "the least and the most that every weight of a head may be",
+           own_axes=("query", "key"), on_cpu="linear programs"),
+    Method("attention_alternative", "freedom", f"{_BRUNNER}, §3.3", "another map with the same output",
+           own_axes=("query", "key"), varies=("alternative", "total_variation", "jensen_shannon"),
+           on_cpu="linear programs"),
+    Method("few_keys", "freedom", f"{_BRUNNER}, §3.3, by Carathéodory", "the same output from few keys, and keys"
+           " that no row needs", own_axes=("query", "key"), varies=("few", "common", "count", "kept", "dropping_bound"),
+           on_cpu="linear programs"),
+    Method("null_space_basis", "freedom", f"{_BRUNNER}, eq. 4 and 7", "the directions in which a row may move",
+           own_axes=("direction", "key"), varies=("null_space_basis",)),
+    Method("layer_alternative", "layer", f"{_BRUNNER}, §3.3, for a layer", "other maps of all heads of a layer that"
+           " together give its output", varies=("layer_alternative",), on_cpu="linear programs"),
+    Method("hidden_token_attribution", "mixture", f"{_BRUNNER}, eq. 11", "Jacobian norms: how much of each input token"
+           " is in each hidden embedding", aliases=("attribution",), own_axes=("layer", "input", "output")),
+    Method("rollout", "mixture", "Abnar & Zuidema 2020", "attention multiplied up through the layers", tags=("fast",)),
+    Method("token_identifiability", "token", f"{_BRUNNER}, §4", "can a hidden embedding be traced to its input token",
+           aliases=("tokens",)),
+)
+# fmt: on
+
+METHODS: dict[str, Method] = {method.name: method for method in _LINES}
+#: Other public names of the package, which no method can have: the package fills them in.
+TAKEN: set[str] = set()
+
+
+def method(name: str) -> Method:
+    """The method of that name, or with that alias.
+
+    >>> method("raw").name
+    'attention'
+    """
+    for one in METHODS.values():
+        if name == one.name or name in one.aliases:
+            return one
+    raise InputError(f"there is no method {name!r}; there are {', '.join(METHODS)}.")
+
+
+def of_kind(*kinds: str) -> list[Method]:
+    """All methods of some kinds, in the order of the registry."""
+    return [one for one in METHODS.values() if one.kind in kinds]
+
+
+def map_names() -> tuple[str, ...]:
+    """The maps there are, raw attention by the name that sets it off from the others."""
+    return tuple("raw" if "raw" in one.aliases else one.name for one in of_kind("map"))
+
+
+def in_runs() -> tuple[str, ...]:
+    """The methods that a Run can have: those whose kind has columns there."""
+    return tuple(one.name for one in METHODS.values() if one.family.run_axes)
+
+
+@contextmanager
+def registered(new: Method) -> Iterator[Method]:
+    """A method of one's own, for as long as the block lasts: it is everywhere where those of the package are.
+
+    >>> with registered(Method("half", "map", "mine", "half of attention", function=half)):
+    ...     identiscope.half(trace)
+    """
+    if new.kind not in KINDS:
+        raise InputError(f"kind={new.kind!r} was given; there are {', '.join(KINDS)}.")
+    strange = [tag for tag in new.tags if tag not in TAGS]
+    if strange:
+        raise InputError(f"tags={', '.join(strange)} was given; there are {', '.join(TAGS)}.")
+    taken = TAKEN.union(*((one.name, *one.aliases) for one in METHODS.values()))
+    if not new.name.isidentifier() or taken & {new.name, *new.aliases}:
+        raise InputError(f"a method cannot be called {new.name!r}: it is no name, or something is called so already.")
+    METHODS[new.name] = new
+    try:
+        yield new
+    finally:
+        del METHODS[new.name]

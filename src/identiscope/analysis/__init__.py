@@ -1,1 +1,0 @@
-"""Methods applied to a Trace: tensors go in, labelled results come out."""

@@ -1,0 +1,1 @@
+"""Methods asked of a Trace: labelled results with their provenance."""

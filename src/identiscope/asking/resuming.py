@@ -1,0 +1,40 @@
+"""Results to go on from: only those of the same model, text and stream, and of the same input to the model."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import xarray as xr
+
+from identiscope.errors import InputError
+from identiscope.methods.earlier import Earlier
+from identiscope.methods.registry import Method
+from identiscope.results import using
+
+# What must be the same for a result to be taken up again: attribute → what to call it.
+_IDENTITY = {
+    "model_digest": "model (its weights)", "configuration_digest": "model (its configuration)", "text_digest": "text",
+    "stream": "stream", "input": "input",
+}  # fmt: skip
+
+
+def earlier_of(one: Method, result: xr.Dataset, now: Mapping[str, Any]) -> Earlier:
+    """What a method said before, if it was of what it is asked now; now: the provenance of the present question."""
+    with using(result, one.name):
+        differing = [
+            f"{spoken} (there: {_short(result.attrs.get(name))}, now: {_short(now.get(name))})"
+            for name, spoken in _IDENTITY.items()
+            if result.attrs.get(name) != now.get(name)
+        ]
+        if differing:
+            raise InputError(
+                f"the result to resume is of another {', '.join(differing)}. Resume it with what it was made of, or"
+                " begin anew."
+            )
+        arrays = {str(name): variable.values for name, variable in result.data_vars.items()}
+        labels = {str(name): values.values.tolist() for name, values in result.coords.items()}
+        return Earlier(arrays, labels, dict(result.attrs))
+
+
+def _short(value: object) -> str:
+    shown = str(value or "unknown")
+    return shown if len(shown) <= 20 else f"{shown[:12]}…"

@@ -1,0 +1,1 @@
+"""What rows of attention may be, their output being what it is."""

@@ -1,0 +1,1 @@
+"""A few numbers for each head."""

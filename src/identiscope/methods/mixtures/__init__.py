@@ -1,0 +1,1 @@
+"""What a hidden token is made of: layer, token, input."""

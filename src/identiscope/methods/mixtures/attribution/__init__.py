@@ -1,0 +1,1 @@
+"""What Hidden Token Attribution is put together from."""

@@ -1,0 +1,1 @@
+"""What an outcome rests on: one number for each input."""

@@ -1,0 +1,1 @@
+"""What maps of several texts have in common."""

@@ -1,0 +1,1 @@
+"""Whether a hidden embedding can be traced to its token."""
