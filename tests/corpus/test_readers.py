@@ -1,9 +1,15 @@
 """Readers: every format, its tags and labels, and files that are not what they seem."""
 
+import os
+import tracemalloc
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
+from identiscope.corpus.lines import whole_text
 from identiscope.corpus.readers import Text, Word, read_corpus, token_tags
 from identiscope.errors import InputError
 
@@ -85,11 +91,27 @@ def test_token_tags_skip_the_space_of_byte_level_tokens() -> None:
         ("a.csv", 'sentence\n"x', {}, "CSV"),
         ("a.jsonl", "{", {}, "line 1"),
         ("a.jsonl", "[1]\n", {}, "object"),
+        ("a.jsonl", "[" * 100_000 + "\n", {}, "line 1 .* nested too deeply"),
+        ("a.jsonl", '{"text": "x"}\n{"text": ' + "9" * 5000 + "}\n", {}, "line 2 .* is not JSON"),
+        ("a.jsonl", '{"text": "x"}\n{"text": "\\ud800"}\n', {}, "text in line 2 of .* half a surrogate pair"),
+        ("a.jsonl", '{"text": "a b", "words": "a b"}\n', {}, '"words" in line 1 .* is no list'),
+        ("a.jsonl", '{"text": "a b", "words": ["abc"]}\n', {}, "a word in line 1 .* is abc; expected"),
+        ("a.jsonl", '{"text": "a b", "words": [[0, 9, "NN"]]}\n', {}, "characters that the text has"),
+        ("a.jsonl", '{"text": "a b", "words": [[1, 0, 1, "NN"]]}\n', {}, "a word in line 1"),
+        ("a.jsonl", '{"text": "a b", "words": [[0, 1.0, "NN"]]}\n', {}, "a word in line 1"),
+        ("a.jsonl", '{"text": "x", "label": "\\udfff"}\n', {"label_column": "label"}, "label in line 1 .* surrogate"),
+        ("a.csv", "text\n" + "x" * 200_000 + "\n", {}, "line 2 of .* field larger than field limit"),
+        ("a.txt", "one\n" + "x" * (2**20 + 1) + "\ntwo\n", {}, "line 2 of .* more than 1,048,576 bytes"),
+        ("a.tsv", "text\tb\n" + "x" * 2**20 + "\ty\n", {}, "line 2 of .* more than 1,048,576 bytes"),
+        ("a.conllu", "# a\n" + "\t".join(["one", "x", *"abcdefgh"]) + "\n\n", {}, "line 2 of .* begins with 'one'"),
+        ("a.conllu", "\t".join(["1-x", "x", *"abcdefgh"]) + "\n\n", {}, "line 1 of .* expected an id"),
+        ("a.conllu", "\t".join(["²", "x", *"abcdefgh"]) + "\n\n", {}, "expected an id"),
+        ("a.txt", "x\n", {"limit": -1}, "limit=-1 was given"),
         ("a.conllu", "1\tx\n\n", {}, "10"),
         ("a.conllu", CONLLU, {"tags": "deprel"}, "xpos and upos"),
     ],
 )
-def test_bad_files_are_explained(tmp_path: Path, name: str, content: str, options: dict, said: str) -> None:
+def test_bad_files_are_explained(tmp_path: Path, name: str, content: str, options: dict[str, Any], said: str) -> None:
     path = written(tmp_path, name, content)
     with pytest.raises(InputError, match=said):
         list(read_corpus(path, **options))
@@ -101,3 +123,62 @@ def test_missing_and_binary_files(tmp_path: Path) -> None:
     (tmp_path / "b.txt").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(InputError, match="UTF-8"):
         list(read_corpus(tmp_path / "b.txt"))
+
+
+def test_the_words_of_a_table_are_a_column_like_any_other(tmp_path: Path) -> None:
+    path = written(tmp_path, "a.tsv", "text\twords\nA cat\tthe cats\n")
+    assert [text.words for text in read_corpus(path)] == [()]
+    assert [text.parts for text in read_corpus(path, text_columns=["words"])] == [("the cats",)]
+
+
+def test_a_file_without_line_ends_is_not_taken_into_memory(tmp_path: Path) -> None:
+    """Sixty-four megabytes of one line, and no more than a few of them are held."""
+    path = tmp_path / "long.txt"
+    with path.open("wb") as file:
+        for _ in range(64):
+            file.write(b"x" * 2**20)
+    tracemalloc.start()
+    try:
+        with pytest.raises(InputError, match=r"line 1 of .*long.txt has more than 1,048,576 bytes"):
+            list(read_corpus(path))
+        with pytest.raises(InputError, match=r"long.txt has more than 1,048,576 bytes, the most that one text"):
+            whole_text(path)
+        assert tracemalloc.get_traced_memory()[1] < 8 * 2**20
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_sentence_of_conllu_without_end_is_not_taken_into_memory(tmp_path: Path) -> None:
+    path = tmp_path / "long.conllu"
+    row = "\t".join(["1", "w", *"________"]) + "\n"
+    path.write_text((row * 1000 + "\n") * 60)
+    assert len(list(read_corpus(path))) == 60
+    path.write_text(row * 60_000)
+    with pytest.raises(InputError, match=r"line 52429 of .*long.conllu has more than 1,048,576 characters"):
+        list(read_corpus(path))
+
+
+def test_long_and_damaged_cells_of_parquet(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"text": ["short", "x" * (2**20 + 1)]}), path)
+    with pytest.raises(InputError, match=r"text in row 2 of .* has 1,048,577 characters; at most 1,048,576"):
+        list(read_corpus(path))
+    pq.write_table(pa.table({"text": ["some words"] * 5000}), path)
+    data = bytearray(path.read_bytes())
+    data[20:60] = bytes(40)
+    path.write_bytes(data)
+    with pytest.raises(InputError, match="damaged"):
+        list(read_corpus(path))
+
+
+@pytest.mark.parametrize("name", ["pipe.txt", "pipe.parquet"])
+def test_a_pipe_is_not_waited_for(tmp_path: Path, name: str) -> None:
+    os.mkfifo(tmp_path / name)
+    with pytest.raises(InputError, match="is a pipe; give a regular file"):
+        list(read_corpus(tmp_path / name))
+
+
+def test_names_that_are_none(tmp_path: Path) -> None:
+    for name in ("n" * 300 + ".txt", "a\0b.txt", "\ud800.txt"):
+        with pytest.raises(InputError):
+            list(read_corpus(tmp_path / name))

@@ -1,15 +1,18 @@
 """Hidden states of a corpus, captured once and memory-mapped: one array a layer, and a manifest that says of what.
 
-A cache is a directory: `layer_00.npy` (the input embeddings), `layer_01.npy`, … each [token, channel];
+A cache is a directory: `layer_00.npy` (the input embeddings), `layer_01.npy` (what block 0 wrote), … each
+[token, channel];
 `embedding_sum.npy` where the model puts a norm after the sum of its embeddings; `tokens.json`; `manifest.json`,
 written last, so that an interrupted capture is not mistaken for a whole one.
 """
 
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -17,19 +20,22 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from identiscope import __version__
-from identiscope.capture.forward import forward, left_as_found
-from identiscope.capture.inputs import Labels, encode
+from identiscope.capture.batch import Labels
+from identiscope.capture.digests import model_hash, tokenizer_hash
+from identiscope.capture.forward import forward
+from identiscope.capture.inputs import encode
 from identiscope.capture.models import Model
 from identiscope.capture.norms import EmbeddingNorms
+from identiscope.capture.twin import twin
 from identiscope.corpus.readers import Text, token_tags
 from identiscope.errors import CaptureError, InputError
 from identiscope.files import ASIDE, make_directory, saying, write_file
+from identiscope.json_shapes import ANYTHING, COUNT, TEXT, TRUTH, check_shape
+from identiscope.progress import Progress, tell
+from identiscope.version import __version__
 
 FORMAT = "identiscope-hidden-states-1"
 _STREAMS = ("encoder", "tokens", "text")
-
-Progress = Callable[[float, str], None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,28 +47,37 @@ class HiddenStates:
 
     @property
     def layers(self) -> int:
-        """How many layers, not counting the input embeddings."""
+        """How many layers (blocks); the input embeddings are none."""
         return int(self.manifest["layers"])
 
     def layer(self, number: int) -> Tensor:
-        """Hidden states [token, channel] after a layer; 0 for the input embeddings."""
-        if not 0 <= number <= self.layers:
-            raise InputError(f"layer {number} was asked for; {self.directory} has layers 0 to {self.layers}.")
-        return self._array(f"layer_{number:02d}.npy")
+        """Hidden states [token, channel] that a layer wrote, from 0."""
+        if not 0 <= number < self.layers:
+            raise InputError(f"layer {number} was asked for; {self.directory} has layers 0 to {self.layers - 1}.")
+        return self._array(f"layer_{number + 1:02d}.npy")
+
+    @property
+    def embeddings(self) -> Tensor:
+        """What the first layer reads, [token, channel]."""
+        return self._array("layer_00.npy")
 
     @property
     def states(self) -> list[Tensor]:
         """The hidden states of all layers, without the input embeddings."""
-        return [self.layer(number) for number in range(1, self.layers + 1)]
+        return [self.layer(number) for number in range(self.layers)]
 
     @property
     def embedding_sum(self) -> Tensor:
         """The sum of token, segment and position embeddings before the norm that follows it, if one does."""
-        return self._array("embedding_sum.npy") if self.manifest["embedding_norm"] else self.layer(0)
+        return self._array("embedding_sum.npy") if self.manifest["embedding_norm"] else self.embeddings
 
     @cached_property
     def _labels(self) -> dict[str, Any]:
-        labels: dict[str, Any] = json.loads((self.directory / "tokens.json").read_text(encoding="utf-8"))
+        path = self.directory / "tokens.json"
+        labels: dict[str, Any] = _read(path, _LABELS)
+        rows = self.manifest["tokens"]
+        if any(count != rows for count in (sum(labels["lengths"]), *(len(labels[name]) for name in _OF_TOKENS))):
+            raise InputError(f"{path} is damaged: it is not of {rows} tokens. Remove the directory and capture again.")
         return labels
 
     @property
@@ -74,6 +89,12 @@ class HiddenStates:
     def tokens(self) -> list[str]:
         """The tokens of all texts, one after the other."""
         return list(self._labels["tokens"])
+
+    @property
+    def tokens_by_text(self) -> list[tuple[str, ...]]:
+        """The tokens of each text."""
+        every = iter(self.tokens)
+        return [tuple(islice(every, length)) for length in self._labels["lengths"]]
 
     @property
     def special(self) -> Tensor:
@@ -127,8 +148,7 @@ def capture_hidden_states(
         for begin in range(0, len(texts), batch_size):
             part = texts[begin : begin + batch_size]
             _capture(model, part, truncate, writer)
-            if progress is not None:
-                progress(min(begin + batch_size, len(texts)) / len(texts), "capturing hidden states")
+            tell(progress, "capturing hidden states", min(begin + batch_size, len(texts)), len(texts))
     counts = {"layers": writer.layers - 1, "width": writer.width, "tokens": writer.rows, "cut": writer.cut}
     write_file(directory / "tokens.json", json.dumps(writer.labels).encode())
     manifest = wanted | counts | {
@@ -150,13 +170,29 @@ def open_hidden_states(directory: str | Path) -> HiddenStates:
         raise InputError(
             f"{directory} has no manifest.json: it is no cache of hidden states, or its capture did not end."
         )
-    try:
-        manifest = json.loads(path.read_text(encoding="utf-8"))
-    except json.JSONDecodeError as error:
-        raise InputError(f"{path} is damaged: {error}. Remove the directory and capture again.") from error
-    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
-        raise InputError(f"{path} is not the manifest of a cache of hidden states ({FORMAT}).")
+    manifest = _read(path, _COUNTS, FORMAT)
     return HiddenStates(Path(directory), manifest)
+
+
+#: What must be in a manifest, and in the labels of the tokens; more may be.
+_COUNTS = {
+    "texts": COUNT, "layers": COUNT, "width": COUNT, "tokens": COUNT, "cut": COUNT, "embedding_norm": ANYTHING,
+    "model_name": TEXT,
+}  # fmt: skip
+_LABELS = {"lengths": [COUNT], "tokens": [TEXT], "special": [TRUTH], "tags": [ANYTHING]}
+_OF_TOKENS = ("tokens", "special", "tags")
+
+
+def _read(path: Path, shape: Mapping[str, Any], kind: str | None = None) -> dict[str, Any]:
+    """A JSON object of a cache, whatever the bytes are. kind: the format that it must name."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        if kind is not None and (not isinstance(found, dict) or found.get("format") != kind):
+            raise InputError(f"{path} is not the manifest of a cache of hidden states ({kind}).")
+        check_shape({name: found[name] for name in shape if name in found}, dict(shape))
+    except (OSError, ValueError, TypeError, RecursionError) as error:
+        raise InputError(f"{path} is missing or damaged: {error}. Remove the directory and capture again.") from error
+    return dict(found)
 
 
 _SPOKEN = {
@@ -175,27 +211,6 @@ def _identity(model: Model, texts: Sequence[Text], truncate: bool) -> dict[str, 
         "format": FORMAT, "model": model_hash(model), "tokenizer": tokenizer_hash(model), "text": read.hexdigest(),
         "texts": len(texts), "truncate": truncate,
     }  # fmt: skip
-
-
-def model_hash(model: Model) -> str:
-    """A hash of the weights, by name: the same for the same checkpoint wherever it was loaded from."""
-    read = hashlib.sha256()
-    for name, weight in sorted(model.module.state_dict().items()):
-        read.update(f"{name} {weight.dtype} {tuple(weight.shape)}".encode())
-        read.update(weight.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
-    return read.hexdigest()
-
-
-def tokenizer_hash(model: Model) -> str:
-    """A hash of what the tokenizer does, whatever its last call was; empty where there is none."""
-    tokenizer = model.tokenizer
-    if tokenizer is None:
-        return ""
-    backend = getattr(tokenizer, "backend_tokenizer", None)
-    described = dict(tokenizer.get_vocab()) if backend is None else json.loads(backend.to_str())
-    for setting in ("padding", "truncation"):  # of the last call, not of the tokenizer
-        described.pop(setting, None)
-    return hashlib.sha256(json.dumps([type(tokenizer).__name__, described], sort_keys=True).encode()).hexdigest()
 
 
 class _Writer:
@@ -219,11 +234,24 @@ class _Writer:
         self.files[name][0].write(array.data)
         self.width = array.shape[1]
 
-    def __exit__(self, *exception: object) -> None:
-        for file, dtype in self.files.values():
-            file.seek(0)
-            _header(file, dtype, self.rows, self.width)
-            file.close()
+    def __exit__(self, kind: object, *exception: object) -> None:
+        whole = False
+        try:
+            for file, dtype in self.files.values() if kind is None else ():
+                file.seek(0)
+                _header(file, dtype, self.rows, self.width)
+                file.close()
+            whole = kind is None
+        finally:
+            if not whole:
+                self._remove()
+
+    def _remove(self) -> None:
+        """Leave nothing: what did not come to its end is of no use, and may be what filled the disk."""
+        for name, (file, _) in self.files.items():
+            with suppress(OSError):
+                file.close()
+            (self.directory / f"{name}.npy").unlink(missing_ok=True)
 
 
 def _header(file: BinaryIO, dtype: np.dtype[Any], rows: int, width: int) -> None:
@@ -234,9 +262,9 @@ def _header(file: BinaryIO, dtype: np.dtype[Any], rows: int, width: int) -> None
 
 def _capture(model: Model, texts: Sequence[Text], truncate: bool, writer: _Writer) -> None:
     batch = encode(model, [text.given for text in texts], targets=[None] * len(texts), truncate=truncate)
-    norms = EmbeddingNorms(model.module)
-    with torch.no_grad(), left_as_found(model.module), norms:
-        states = forward(model, batch.arguments).hidden_states
+    running = twin(model)
+    with torch.no_grad(), EmbeddingNorms(running.module) as norms:
+        states = forward(running, batch.arguments).hidden_states
     stream = next((name for name in _STREAMS if name in states and name in batch.labels[0]), None)
     if stream is None:
         raise CaptureError(f"{model.name} shows no hidden states of a text; it has {sorted(states) or 'none'}.")

@@ -10,7 +10,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from identiscope.corpus.dataset_rows import dataset_rows, parquet_rows
+from identiscope.corpus.lines import MOST, lines
 from identiscope.errors import InputError
+from identiscope.files import printable, reading
+from identiscope.numbers import whole_number
 
 #: Columns that hold the text where the user names none, the first that are all there.
 USUAL_COLUMNS = (
@@ -19,6 +22,9 @@ USUAL_COLUMNS = (
 
 #: What an id of a dataset looks like: name, owner/name, either with :configuration.
 _DATASET = re.compile(r"[\w-]+(/[\w.-]+)?(:[\w.-]+)?")
+
+#: What the first cell of a word in CoNLL-U looks like; of more digits than any sentence has words, it is none.
+_ID = re.compile(r"[0-9]{1,9}([-.][0-9]{1,9})?")
 
 #: The corpora that come with the package, by name.
 BUILTIN = {path.stem: path for path in sorted((Path(__file__).parent / "builtin").glob("*.*"))}
@@ -67,19 +73,26 @@ def read_corpus(
     text_columns: one column, or two for pairs; by default the usual names are tried. label_column: of a table or
     JSON lines. A .tsv has no quoting; a .csv has. A JSON line may have "words": [start, end, tag] or [part, start,
     end, tag] of its tagged words. tags: "xpos" or "upos", for CoNLL-U. limit: at most so many texts. split: of a
-    dataset. empty: an empty text in a table is refused, or kept as it is.
+    dataset. empty: an empty text in a table is refused, or kept as it is. A line, and a text, has at most 1 MiB
+    (`corpus.lines.MOST`); a longer one is refused with its number.
     """
+    if limit is not None:
+        limit = whole_number("limit", limit, 0, 2**62)
     if text_columns is not None and not 1 <= len(text_columns) <= 2:
         raise InputError(f"text columns {list(text_columns)} were given; expected one, or two for pairs.")
     given = path
-    path = BUILTIN.get(str(path), Path(path)) if not Path(path).exists() else Path(path)
+    with reading(path):
+        path = Path(path) if Path(path).exists() else BUILTIN.get(str(path), Path(path))
     columns = _Columns(text_columns, label_column, tags)
     reader = READERS.get(path.suffix.lower())
     if path.is_dir() or (reader is None and not path.exists() and _DATASET.fullmatch(str(given))):
         rows = dataset_rows(str(given), split)
-        return _checked(path, (_record(path, row, columns) for row in rows), limit, empty)
-    if not path.is_file():
-        raise InputError(f"there is no file {path}, and no built-in corpus of that name ({', '.join(BUILTIN)}).")
+        records = (_record(path, number, row, columns, "row") for number, row in enumerate(rows, 1))
+        return _checked(path, records, limit, empty)
+    if not path.exists():
+        raise InputError(
+            f"there is no file {printable(path)}, and no built-in corpus of that name ({', '.join(BUILTIN)})."
+        )
     if reader is None:
         raise InputError(f"{path} ends in {path.suffix!r}; expected one of {', '.join(READERS)}.")
     return _checked(path, reader(path, columns), limit, empty)
@@ -120,27 +133,14 @@ def _checked(path: Path, texts: Iterable[Text], limit: int | None, empty: str) -
         raise InputError(f"{path} has no texts.")
 
 
-def _decoded(path: Path) -> Iterator[str]:
-    """The lines of a file, with their ends; one that is not UTF-8 is named."""
-    with path.open("rb") as file:
-        for number, line in enumerate(file, 1):
-            try:
-                # A mark of the byte order is no part of the text.
-                yield line.decode("utf-8-sig" if number == 1 else "utf-8")
-            except UnicodeDecodeError as error:
-                raise InputError(
-                    f"line {number} of {path} is not UTF-8 text: {error}. Convert the file, for example with iconv."
-                ) from error
-
-
 def _lines(path: Path, columns: _Columns) -> Iterator[Text]:
-    for line in _decoded(path):
+    for line in lines(path):
         if line.strip():
             yield Text((line.strip(),))
 
 
 def _tsv(path: Path, columns: _Columns) -> Iterator[Text]:
-    file = _decoded(path)
+    file = lines(path)
     header = next(file, "").rstrip("\r\n").split("\t")
     for number, line in enumerate(file, 2):
         cells = line.rstrip("\r\n").split("\t")
@@ -151,64 +151,123 @@ def _tsv(path: Path, columns: _Columns) -> Iterator[Text]:
                 f"line {number} of {path} has {len(cells)} cells, and the header {len(header)}. Cells of a .tsv are"
                 " not quoted and hold no tabs; for quoted cells use .csv."
             )
-        yield _record(path, dict(zip(header, cells, strict=True)), columns)
+        yield _record(path, number, dict(zip(header, cells, strict=True)), columns, tagged=False)
 
 
 def _csv(path: Path, columns: _Columns) -> Iterator[Text]:
+    number = 0
+
+    def counted() -> Iterator[str]:
+        nonlocal number
+        for number, line in enumerate(lines(path), 1):  # noqa: B007  (it is read where an error is raised)
+            yield line
+
     try:
-        for number, row in enumerate(csv.DictReader(_decoded(path), strict=True), 2):
+        for row in csv.DictReader(counted(), strict=True):
             if None in row or None in row.values():
-                raise InputError(f"row {number} of {path} has not as many cells as the header.")
-            yield _record(path, row, columns)
+                raise InputError(f"the row that ends in line {number} of {path} has not as many cells as the header.")
+            yield _record(path, number, row, columns, tagged=False)
     except csv.Error as error:
-        raise InputError(f"{path} is not well-formed CSV: {error}.") from error
+        raise InputError(f"line {number} of {path} is not well-formed CSV: {error}.") from error
 
 
 def _json_lines(path: Path, columns: _Columns) -> Iterator[Text]:
-    for number, line in enumerate(_decoded(path), 1):
+    for number, line in enumerate(lines(path), 1):
         if not line.strip():
             continue
         try:
             row = json.loads(line)
-        except json.JSONDecodeError as error:
+        except RecursionError as error:
+            raise InputError(
+                f"line {number} of {path} is not JSON that can be read: it is nested too deeply."
+            ) from error
+        except ValueError as error:  # also a number of thousands of digits
             raise InputError(f"line {number} of {path} is not JSON: {error}.") from error
         if not isinstance(row, dict):
             raise InputError(f"line {number} of {path} is not a JSON object.")
-        yield _record(path, row, columns)
+        yield _record(path, number, row, columns)
 
 
 def _parquet(path: Path, columns: _Columns) -> Iterator[Text]:
-    for row in parquet_rows(path):
-        yield _record(path, row, columns)
+    for number, row in enumerate(parquet_rows(path), 1):
+        yield _record(path, number, row, columns, "row")
 
 
-def _record(path: Path, row: Mapping[str, Any], columns: _Columns) -> Text:
+def _record(
+    path: Path, number: int, row: Mapping[str, Any], columns: _Columns, unit: str = "line", tagged: bool = True
+) -> Text:
+    """One text of a row. number, unit: where it stands, for errors; tagged: whether "words" are words with tags."""
     names = columns.text or next((usual for usual in USUAL_COLUMNS if all(name in row for name in usual)), ())
     missing = [name for name in (*names, *([columns.label] if columns.label else ())) if name not in row]
     if not names or missing:
         asked = f"no column {', '.join(missing)}" if missing else "no column of a usual name for its text"
         raise InputError(f"{path} has {asked}; its columns are {', '.join(row)}. Name the columns with the text.")
-    words = tuple(
-        Word(*(word if len(word) == 4 else (0, *word))) for word in row.get("words") or () if len(word) in (3, 4)
+    where = f"{unit} {number} of {path}"
+    parts = tuple(_cell(row[name], f"{name} in {where}") for name in names)
+    label = None if columns.label is None else _cell(row[columns.label], f"{columns.label} in {where}")
+    words = row.get("words") if tagged and "words" not in names else None
+    return Text(parts, label, tuple(_word(word, parts, where) for word in _several(words, where)))
+
+
+def _cell(value: Any, where: str) -> str:
+    """A cell as text; one without a value is an empty text."""
+    try:
+        text = "" if value is None else str(value)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{where} cannot be read as text: {error}.") from error
+    if len(text) > MOST:
+        raise InputError(f"{where} has {len(text):,} characters; at most {MOST:,} are taken for one text. Divide it.")
+    if any("\ud800" <= sign <= "\udfff" for sign in text):
+        raise InputError(f"{where} has half a surrogate pair, which is no character. Write the file as UTF-8 again.")
+    return text
+
+
+def _several(words: Any, where: str) -> Sequence[Any]:
+    if words is None:
+        return ()
+    if not isinstance(words, (list, tuple)):
+        raise InputError(
+            f'"words" in {where} is no list; expected [start, end, tag] or [part, start, end, tag] of each.'
+        )
+    return words
+
+
+def _word(word: Any, parts: tuple[str, ...], where: str) -> Word:
+    if isinstance(word, (list, tuple)) and len(word) in (3, 4):
+        part, start, end, tag = (0, *word) if len(word) == 3 else word
+        whole = all(type(place) is int for place in (part, start, end)) and isinstance(tag, str)
+        if whole and 0 <= part < len(parts) and 0 <= start <= end <= len(parts[part]):
+            return Word(part, start, end, tag)
+    raise InputError(
+        f"a word in {where} is {str(word)[:80]}; expected [start, end, tag] or [part, start, end, tag], with characters"
+        " that the text has."
     )
-    label = None if columns.label is None else str(row[columns.label])
-    # A cell without a value is an empty text.
-    return Text(tuple("" if row[name] is None else str(row[name]) for name in names), label, words)
 
 
 def _conllu(path: Path, columns: _Columns) -> Iterator[Text]:
     if columns.tags not in ("xpos", "upos"):
         raise InputError(f"tags {columns.tags!r} were asked for; CoNLL-U has xpos and upos.")
     rows: list[list[str]] = []
-    for number, line in enumerate(_decoded(path), 1):
+    size = 0
+    for number, line in enumerate(lines(path), 1):
         if line.strip() and not line.startswith("#"):
+            size += len(line)
+            if size > MOST:
+                raise InputError(
+                    f"the sentence that goes on in line {number} of {path} has more than {MOST:,} characters; at most"
+                    " so many are taken for one text. Divide it: an empty line ends a sentence."
+                )
             cells = line.rstrip("\r\n").split("\t")
             if len(cells) != 10:
                 raise InputError(f"line {number} of {path} has {len(cells)} cells; CoNLL-U has 10.")
+            if not _ID.fullmatch(cells[0]):
+                raise InputError(
+                    f"line {number} of {path} begins with {cells[0][:40]!r}; expected an id: 3, 3-4 or 3.1."
+                )
             rows.append(cells)
         elif not line.strip() and rows:
             yield _tagged(rows, columns.tags)
-            rows = []
+            rows, size = [], 0
     if rows:
         yield _tagged(rows, columns.tags)
 

@@ -1,0 +1,46 @@
+"""Which places of a padded batch are whose, and what kind of token stands there."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from identiscope.capture.batch import Labels
+from identiscope.token_text import is_punctuation
+
+
+@dataclass(frozen=True, eq=False)
+class BatchTokens:
+    """The tokens of a batch: real [text, place], false at padding; types [text, type, place] as named in `TYPES`.
+
+    `cls` and `sep` are the tokenizer's own, whatever it calls them; `special` are all special tokens, these included.
+    """
+
+    TYPES: ClassVar = ("special", "cls", "sep", "punctuation", "other")
+
+    real: Tensor
+    types: Tensor
+    lengths: list[int]
+
+    def places(self, text: int) -> Tensor:
+        """Where one text is."""
+        return self.real[text].nonzero()[:, 0]
+
+
+def batch_tokens(labels: Sequence[Labels], width: int, tokenizer: Any) -> BatchTokens:
+    """The tokens of some texts in a batch of `width` places."""
+    real = torch.zeros(len(labels), width, dtype=torch.bool)
+    types = torch.zeros(len(labels), len(BatchTokens.TYPES), width, dtype=torch.bool)
+    named = [getattr(tokenizer, name, None) for name in ("cls_token_id", "sep_token_id")]
+    for number, label in enumerate(labels):
+        places = list(label.positions)
+        special = list(label.special)
+        points = [not flag and is_punctuation(token) for flag, token in zip(special, label.tokens, strict=True)]
+        other = [not flag and not point for flag, point in zip(special, points, strict=True)]
+        ids = label.ids or (None,) * len(special)
+        first, separator = ([name is not None and token == name for token in ids] for name in named)
+        real[number, places] = True
+        types[number, :, places] = torch.tensor([special, first, separator, points, other])
+    return BatchTokens(real, types, [len(label.positions) for label in labels])

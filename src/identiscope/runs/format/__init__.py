@@ -1,0 +1,1 @@
+"""What a Run directory holds: read, checked and sealed."""
