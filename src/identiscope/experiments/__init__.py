@@ -1,1 +1,0 @@
-"""Each published experiment as a short script: what is run, what was published, what came out."""

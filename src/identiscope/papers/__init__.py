@@ -1,0 +1,1 @@
+"""Published works again: what is run, what was published, what came out."""

@@ -1,0 +1,1 @@
+"""Attention that is identifiable by design (Bhardwaj et al. 2021)."""

@@ -1,0 +1,1 @@
+"""On Identifiability in Transformers (Brunner et al., ICLR 2020)."""

@@ -1,0 +1,1 @@
+"""The structure-aware draft: norms, subspaces and a reversing model."""
