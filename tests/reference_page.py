@@ -56,6 +56,12 @@ def maps(layer: dict[str, Any], chunk: bytes, place: int) -> dict[str, np.ndarra
             if name == "raw":
                 if packed["softcap"]:
                     cells = np.tanh(cells / packed["softcap"]) * packed["softcap"]
+                if packed["position"]:
+                    values = array(data, packed["position"]["values"])[place]
+                    for i in range(queries):
+                        for j in range(keys):
+                            far = packed["position"]["by"] == "distance"
+                            cells[i, j] += values[j - i + queries - 1 if far else j]
                 weights = np.where(inside, np.exp(cells), 0)
                 sink = np.exp(packed["sinks"][place]) if packed["sinks"] else 0
                 cells = weights / (weights.sum(1, keepdims=True) + sink)

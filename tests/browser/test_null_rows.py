@@ -6,7 +6,7 @@ import numpy as np
 
 import families
 import identiscope
-from identiscope.experiments.reporting import report_page
+from identiscope.reports.reporting import report_page
 
 IDS = [(7 * place) % 90 + 5 for place in range(24)]
 

@@ -7,16 +7,18 @@ import numpy as np
 import pytest
 
 import identiscope
-from browser.conftest import until
-from identiscope.experiments.live import live, served_model
-from identiscope.views.report_data import empty_page, with_table
-from identiscope.views.server import Served
-from identiscope.views.server_jobs import Jobs
-from identiscope.views.server_questions import ServedModel
-from identiscope.views.server_security import Rules
+from browser.conftest import Visit, until
+from identiscope.reports.live import live, served_model
+from identiscope.views.page.data import empty_page
+from identiscope.views.page.plain import table_section
+from identiscope.views.server.application import Served
+from identiscope.views.server.jobs import Jobs
+from identiscope.views.server.questions import ServedModel
+from identiscope.views.server.security import Rules
 from tiny_text_model import save_tiny
 from views.serving import TOKEN, Client, serving
 from views.serving import until as until_here
+from views.shape_check import heads
 
 TEXT = "The lighthouse keeper wrote a letter to his sister every Sunday, and the sea took it. " * 2
 MAPS = """async ([side, layer, head]) => {
@@ -31,7 +33,8 @@ PLACE = "(side) => identiscope.sides[side].pane.viewer().place()"
 @pytest.fixture(scope="module")
 def client(minilm: identiscope.Model, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
     tiny = identiscope.load(save_tiny(tmp_path_factory.mktemp("models") / "tiny"))
-    run = with_table(empty_page("A corpus", "three texts", verdict=["So it is."]), "Means", ["column"], [[0.5]])
+    run = empty_page("A corpus", "three texts", verdict=["So it is."])
+    run = run.with_section(table_section("Means", ["column"], [[0.5]]))
     models = [minilm, tiny]
     served = Served([served_model(one) for one in models], live(models, 200), run, sample=TEXT, jobs=Jobs())
     with serving(served) as found:
@@ -39,27 +42,18 @@ def client(minilm: identiscope.Model, tmp_path_factory: pytest.TempPathFactory) 
 
 
 @pytest.fixture
-def opened(chromium: Any, client: Client) -> Iterator[Callable[..., Any]]:
-    """Open the page; at the end, nothing may have been forbidden or thrown, and nobody else asked."""
-    contexts: list[Any] = []
-    troubles: list[str] = []
-    own = (f"http://127.0.0.1:{client.port}/", "blob:", "data:")
+def opened(visit: Visit, client: Client) -> Callable[..., Any]:
+    """Open the page of the server, which nobody else may be asked for."""
+    address = f"http://127.0.0.1:{client.port}/"
+    visit.own = (address, "blob:", "data:")
 
     def open_page(width: int = 1280, theme: str = "light", place: str = "") -> Any:
-        context = chromium.new_context(viewport={"width": width, "height": 900}, color_scheme=theme)
-        contexts.append(context)
-        tab = context.new_page()
-        tab.on("pageerror", lambda error: troubles.append(f"error: {error}"))
-        tab.on("console", lambda said: troubles.append(f"console: {said.text}") if said.type == "error" else None)
-        tab.on("request", lambda asked: None if asked.url.startswith(own) else troubles.append(asked.url))
-        tab.goto(f"{own[0]}{place}")
+        tab = visit.tab(width, theme)
+        tab.goto(f"{address}{place}")
         until(tab, "!!window.identiscope")
         return tab
 
-    yield open_page
-    for context in contexts:
-        context.close()
-    assert troubles == []
+    return open_page
 
 
 def shown(tab: Any, side: int = 0) -> None:
@@ -90,7 +84,7 @@ def test_a_text_is_computed_and_shown(opened: Any, minilm: identiscope.Model) ->
     for layer, head in ((0, 0), (4, 7)):
         true = identiscope.attention_maps(trace, layer, head, ("raw", "effective"))
         raw, effective = (np.array(cells).reshape(true["raw"].shape) for cells in tab.evaluate(MAPS, [0, layer, head]))
-        stated = tab.evaluate("identiscope.sides[0].header()")["layers"][layer]["error"]
+        stated = heads(tab.evaluate("identiscope.sides[0].header()"))["layers"][layer]["error"]
         assert np.abs(raw - true["raw"].values).max() <= stated["raw"]
         assert np.abs(effective - true["effective"].values).max() <= stated["effective"]
     assert tab.evaluate("identiscope.sides[0].pane.viewer().timing.threaded")
@@ -103,7 +97,7 @@ def test_more_is_computed_for_what_is_looked_at(opened: Any) -> None:
     shown(tab)
     assert tab.evaluate(PLACE, 0) == {"layer": 3, "head": 5, "row": 4}
     assert "Layer 3, head 5, row 4" in tab.inner_text(".more")
-    assert "the button above" in tab.inner_text("#row .legend")
+    assert "the button above" in tab.inner_text("#attention_row .legend")
     before = tab.evaluate("identiscope.sides[0].page()")
     for button in ("Canonical map of this head", "Intervals of this row"):
         tab.click(f".more >> text={button}")
@@ -111,9 +105,9 @@ def test_more_is_computed_for_what_is_looked_at(opened: Any) -> None:
         before = tab.evaluate("identiscope.sides[0].page()")
         assert tab.evaluate(PLACE, 0) == {"layer": 3, "head": 5, "row": 4}
         until(tab, f"[...document.querySelectorAll('.more button')].find((b) => b.innerText === {button!r}).disabled")
-    header = tab.evaluate("identiscope.sides[0].header()")
-    assert header["layers"][3]["canonical"]["heads"] == [5]
-    assert len(header["intervals"]) == header["layers"][3]["keys"]
+    now = heads(tab.evaluate("identiscope.sides[0].header()"))
+    assert now["layers"][3]["canonical"]["heads"] == [5]
+    assert len(now["intervals"]) == now["layers"][3]["keys"]
     tab.locator(".grid button").nth(8).click()
     until(tab, "document.querySelector('.more').innerText.includes('Layer 0, head 8')")
     assert tab.locator(".more button[disabled]").count() == 0
@@ -203,7 +197,7 @@ def test_on_a_phone(opened: Any, theme: str) -> None:
 
 def test_the_token_in_the_address_opens_the_page(chromium: Any) -> None:
     page = empty_page("Only for those who know", verdict=["It is said."])
-    served = Served([ServedModel("one")], lambda question, tell: page)
+    served = Served([ServedModel("one")], lambda question, progress: page)
     with serving(served, Rules(token=TOKEN, cookie="identiscope-test")) as found:
         address = f"http://127.0.0.1:{found.port}/"
         context = chromium.new_context()

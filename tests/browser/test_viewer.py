@@ -12,12 +12,16 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import transformers
 
 import families
 import identiscope
-from browser.conftest import playwright, until
-from identiscope.experiments.reporting import report_page, view_page
-from identiscope.views.report_data import Page, empty_page, with_attribution, with_structure, with_token_rates
+from browser.conftest import saved, until
+from identiscope.reports.reporting import report_page, view_page
+from identiscope.views.page.data import Page, empty_page
+from identiscope.views.page.matrices import structure_section
+from identiscope.views.page.results import with_results
+from views.shape_check import heads
 
 IDS = [(7 * place) % 90 + 5 for place in range(60)]
 
@@ -40,7 +44,7 @@ def test_cells_are_the_library_s_within_the_stated_error(open_page: Any, report:
     tab = open_page(report)
     for layer, head in ((0, 0), (2, 3), (5, 11)):
         true = identiscope.attention_maps(trace, layer, head)
-        stated = page.header["layers"][layer]["error"]
+        stated = heads(page)["layers"][layer]["error"]
         found = shown(tab, layer, head, true["raw"].shape)
         assert ("canonical" in found) == ((layer, head) == (2, 3))
         for name, cells in found.items():
@@ -50,30 +54,45 @@ def test_cells_are_the_library_s_within_the_stated_error(open_page: Any, report:
 @pytest.mark.parametrize(
     ("name", "kind"),
     [("Llama", "decoder-self"), ("Mistral", "decoder-self"), ("Gemma-2", "decoder-self"), ("GPT-OSS", "decoder-self"),
-     ("T5", "cross")],
+     ("T5", "cross"), ("Bloom", "decoder-self")],
 )  # fmt: skip
 def test_cells_of_other_kinds_of_attention(open_page: Any, name: str, kind: str) -> None:
     family = families.ALL[name]
     trace = identiscope.trace(family.model(), IDS if family.arguments is None else family.inputs())
-    made = report_page(trace, kind=kind, with_verdict=False)
+    made = report_page(trace, attention=kind, with_verdict=False)
     tab = open_page(made)
-    layer = made.header["layers"][1]
-    true = identiscope.attention_maps(trace, 1, 2, ("raw", "effective", "null"), kind=kind)
+    layer = heads(made)["layers"][1]
+    true = identiscope.attention_maps(trace, 1, 2, ("raw", "effective", "null"), attention=kind)
     found = shown(tab, 1, 2, true["raw"].shape)
     for map_name in ("raw", "effective", "null"):
         assert np.abs(found[map_name] - true[map_name].values).max() <= layer["error"][map_name]
+
+
+@pytest.mark.parametrize("kind", ["encoder-self", "decoder-self"])
+def test_cells_of_a_bias_by_distance(open_page: Any, kind: str) -> None:
+    torch.manual_seed(0)
+    config = transformers.T5Config(d_model=16, d_kv=8, num_layers=2, num_heads=2, vocab_size=99)
+    ids = torch.tensor([IDS * 3])
+    trace = identiscope.trace(transformers.T5Model(config).eval(), {"input_ids": ids, "decoder_input_ids": ids})
+    made = report_page(trace, attention=kind, with_verdict=False)
+    layer = heads(made)["layers"][1]
+    assert layer["raw"]["position"]["by"] == "distance"
+    true = identiscope.attention_maps(trace, 1, 1, ("raw", "effective", "null"), attention=kind)
+    found = shown(open_page(made), 1, 1, true["raw"].shape)
+    for name in ("raw", "effective", "null"):
+        assert np.abs(found[name] - true[name].values).max() <= layer["error"][name]
 
 
 def test_the_first_screen(open_page: Any, report: Path, page: Page) -> None:
     tab = open_page(report)
     assert tab.inner_text("#verdict .lead") == page.header["verdict"][0]
     assert tab.locator(".grid button").count() == 72
-    start = page.header["start"]
+    start = heads(page)["start"]
     pressed = tab.locator('.grid [aria-pressed="true"]')
     assert pressed.get_attribute("aria-label").startswith(
         f"Layer {start['layer']}, head {start['head']}, null share 0."
     )
-    share = page.header["layers"][start["layer"]]["null_share"][start["head"]]
+    share = heads(page)["layers"][start["layer"]]["null_share"][start["head"]]
     assert f"null share {share:.3f}" in tab.inner_text(".stats")
     assert re.search(r"rounding error .* raw \d", tab.inner_text(".stats"))
     assert tab.evaluate("identiscope.timing.threaded")
@@ -82,8 +101,11 @@ def test_the_first_screen(open_page: Any, report: Path, page: Page) -> None:
 def test_choosing(open_page: Any, report: Path) -> None:
     tab = open_page(report)
     tab.click('[aria-label^="Layer 3, head 7,"]')
-    until(tab, "document.querySelector('#maps-title').textContent.includes('layer 3, head 7')")
-    assert tab.evaluate("location.hash") == f"#layer=3&head=7&row={tab.evaluate('identiscope.place().row')}"
+    until(tab, "document.querySelector('#attention_maps_title').textContent.includes('layer 3, head 7')")
+    assert (
+        tab.evaluate("location.hash")
+        == f"#section=attention&layer=3&head=7&row={tab.evaluate('identiscope.place().row')}"
+    )
     tab.select_option(".places select >> nth=1", "2")
     until(tab, "identiscope.place().head === 2")
     spot = tab.evaluate(
@@ -91,7 +113,7 @@ def test_choosing(open_page: Any, report: Path) -> None:
     )
     tab.mouse.click(spot["x"], spot["y"])
     until(tab, "identiscope.place().row === 20")
-    assert tab.inner_text("#row-title").startswith("Row 20:")
+    assert tab.inner_text("#attention_row_title").startswith("Row 20:")
 
 
 def test_hovering_tells_each_map_and_the_interval(open_page: Any, report: Path, trace: Any) -> None:
@@ -125,12 +147,12 @@ def test_sliding_changes_weights_and_not_the_output(
     """The alternative found in the browser is held against the true T, by the bound that the page states."""
     layer, head, row, key = 2, 3, 4, 9
     tab = open_page(report, place=f"#layer={layer}&head={head}&row={row}")
-    tab.select_option("#row .tools select >> nth=1", wish)
+    tab.select_option("#attention_row .tools select >> nth=1", wish)
     if wish != "away":
-        tab.select_option("#row .tools select >> nth=2", str(key))
+        tab.select_option("#attention_row .tools select >> nth=2", str(key))
     until(tab, "!!identiscope.row()")
     before = tab.evaluate("Array.from(identiscope.row().now)")
-    tab.eval_on_selector("#slider", SLIDE, 100)
+    tab.eval_on_selector("#attention_slider", SLIDE, 100)
     after = np.array(tab.evaluate("Array.from(identiscope.row().now)"))
     fact = {name: tab.inner_text(f'[data-fact="{name}"]') for name in ("moved", "difference", "random")}
     assert fact["difference"] == "0.00 %"
@@ -139,7 +161,7 @@ def test_sliding_changes_weights_and_not_the_output(
     site = trace.site(layer)
     points = (site.value_of(head).double() @ site.projection[head].double()).numpy()
     change = after - np.array(before)
-    allowed = page.header["layers"][layer]["output"]["row_error"][head] * np.abs(change).sum()
+    allowed = heads(page)["layers"][layer]["output"]["row_error"][head] * np.abs(change).sum()
     assert np.linalg.norm(change @ points) <= allowed + 1e-9
     assert np.linalg.norm(change @ points) < 0.05 * np.linalg.norm(before @ points)
     if wish != "away":
@@ -152,7 +174,7 @@ def test_sliding_changes_weights_and_not_the_output(
 def test_a_row_that_cannot_move_says_so(open_page: Any, minilm: identiscope.Model) -> None:
     tab = open_page(report_page(identiscope.trace(minilm, "A short text."), with_verdict=False))
     until(tab, "!!identiscope.row()")
-    assert "identifiable" in tab.inner_text("#row .said") and tab.is_disabled("#slider")
+    assert "identifiable" in tab.inner_text("#attention_row .said") and tab.is_disabled("#attention_slider")
 
 
 def test_bars_have_whiskers_where_intervals_are_known(open_page: Any, report: Path, trace: Any) -> None:
@@ -160,9 +182,9 @@ def test_bars_have_whiskers_where_intervals_are_known(open_page: Any, report: Pa
     assert tab.locator(".whisker").count() == len(trace.tokens)
     tab.evaluate("identiscope.choose({row: 5})")
     assert tab.locator(".whisker").count() == 0
-    assert "not computed for this row" in tab.inner_text("#row .legend")
-    tab.click("#row >> text=Show all")
-    assert tab.locator("#row .bars g[data-key]").count() == len(trace.tokens)
+    assert "not computed for this row" in tab.inner_text("#attention_row .legend")
+    tab.click("#attention_row >> text=Show all")
+    assert tab.locator("#attention_row .bars g[data-key]").count() == len(trace.tokens)
 
 
 def test_keyboard(open_page: Any, report: Path) -> None:
@@ -180,9 +202,9 @@ def test_keyboard(open_page: Any, report: Path) -> None:
     tab.focus('.grid [aria-pressed="true"]')
     tab.keyboard.press("ArrowRight")
     until(tab, "document.activeElement.getAttribute('aria-label').startsWith('Layer 2, head 4')")
-    tab.focus("#slider")
+    tab.focus("#attention_slider")
     tab.keyboard.press("ArrowRight")
-    assert tab.evaluate("identiscope.place().head") == 4 and tab.input_value("#slider") == "1"
+    assert tab.evaluate("identiscope.place().head") == 4 and tab.input_value("#attention_slider") == "1"
     tab.focus("[data-map=raw] canvas")
     tab.keyboard.press("+")
     near = tab.evaluate("identiscope.pointOf('raw', 40, 40)")
@@ -206,40 +228,19 @@ def test_deep_links(open_page: Any, report: Path, page: Page, place: str, expect
         tab.evaluate("location.hash = '#layer=1&head=2&row=3'")
         until(tab, "identiscope.place().row === 3 && identiscope.place().layer === 1")
     else:
-        layer = page.header["layers"][found["layer"]]
+        layer = heads(page)["layers"][found["layer"]]
         assert found["head"] in layer["heads"] and 0 <= found["row"] < layer["queries"]
-
-
-# Every button that was pressed and every link that a save then followed, in order.
-PRESSED = """() => {
-  if (window.pressed) return;
-  window.pressed = [];
-  addEventListener("click", ({ target }) => window.pressed.push(target.cloneNode().outerHTML), true);
-}"""
-
-
-def saved(tab: Any, selector: str) -> tuple[str, bytes]:
-    tab.evaluate(PRESSED)
-    try:
-        with tab.expect_download() as waiting:
-            tab.click(selector)
-    except playwright.TimeoutError as error:
-        # How far it came: no press, a press without a link, what the page says of it, or a link without a file.
-        error.add_note(f"{selector}: the page says {tab.locator('[role=alert]').all_inner_texts()}")
-        error.add_note(f"pressed: {tab.evaluate('window.pressed')}")
-        raise
-    return waiting.value.suggested_filename, Path(waiting.value.path()).read_bytes()
 
 
 def test_each_view_can_be_saved(open_page: Any, report: Path, trace: Any) -> None:
     tab = open_page(report, place="#layer=2&head=3&row=4")
     count = len(trace.tokens)
     for view, lines in (
-        ("#heads", 72),
-        ("#maps .top", count**2),
+        ("#attention_heads", 72),
+        ("#attention_maps .top", count**2),
         ("[data-map=effective]", count**2),
-        ("#row", count),
-        ("#lines", None),
+        ("#attention_row", count),
+        ("#attention_lines", None),
     ):
         name, png = saved(tab, f"{view} [data-save=png]")
         assert name.endswith(".png") and png[:8] == b"\x89PNG\r\n\x1a\n" and len(png) > 5000, view
@@ -267,7 +268,7 @@ def test_each_view_can_be_saved(open_page: Any, report: Path, trace: Any) -> Non
         ),
     ],
 )
-@pytest.mark.parametrize("view", ["#heads", "[data-map=effective]"])
+@pytest.mark.parametrize("view", ["#attention_heads", "[data-map=effective]"])
 def test_a_view_that_cannot_be_saved_says_so(chromium: Any, report: Path, view: str, broken: str, reason: str) -> None:
     tab = chromium.new_page()
     thrown: list[str] = []
@@ -388,14 +389,14 @@ def test_hostile_text_is_text(open_page: Any, width: int) -> None:
     assert tab.evaluate("document.documentElement.scrollWidth") <= width
     for row in range(count):
         tab.evaluate(f"identiscope.choose({{row: {row}}})")
-        title = tab.inner_text("#row-title")
+        title = tab.inner_text("#attention_row_title")
         assert len(title) < 60 and not re.search("[\x00-\x09\x0b-\x1f\u202e\u2066]", title)
-    _, table = saved(tab, "#row [data-save=csv]")
+    _, table = saved(tab, "#attention_row [data-save=csv]")
     tokens = [one["key_token"] for one in csv.DictReader(io.StringIO(table.decode("utf-8"), newline=""))]
     assert tokens[0] == HOSTILE[0] and len(tokens[6]) == 10_000 and tokens[7] == "'=cmd()"
-    _, drawn = saved(tab, "#lines [data-save=svg]")
+    _, drawn = saved(tab, "#attention_lines [data-save=svg]")
     ElementTree.fromstring(drawn)
-    box = tab.locator("#lines svg").bounding_box()
+    box = tab.locator("#attention_lines svg").bounding_box()
     assert box["width"] <= width
 
 
@@ -409,21 +410,22 @@ def test_other_results_are_drawn(open_page: Any) -> None:
     attribution = make_result(
         "hidden_token_attribution",
         {"contribution": (axes, shares), "contribution_error": (axes, 0.1 * shares)},
-        coordinates={"layer": [1, 2, 3], "input_token": ("input", tokens), "output_token": ("output", tokens)},
+        coordinates={"layer": [0, 1, 2], "input_token": ("input", tokens), "output_token": ("output", tokens)},
     )
     rates = make_result(
-        "token_identifiability",
+        "token_identifiability_same_layer",
         {"rate": (("probe", "layer"), [[0.9, 0.8], [0.7, 0.6]]), "random_guess": (("layer",), [0.1, 0.1])},
-        coordinates={"probe": ["naive cosine", "linear l2"], "layer": [1, 2]},
+        coordinates={"probe": ["naive cosine", "linear l2"], "layer": [0, 1]},
     )
-    made = with_structure(with_token_rates(with_attribution(empty_page("Results"), attribution), rates), np.eye(4))
+    made = with_results(empty_page("Results"), [attribution, rates]).with_section(structure_section(np.eye(4)))
     tab = open_page(made)
-    tab.wait_for_selector("#attribution .said")
-    tab.select_option("#attribution select", "3")
-    own = re.search(r"layer 2: ([\d.]+)", tab.inner_text("#attribution .said"))
+    tab.wait_for_selector("#hidden-token-attribution .said")
+    tab.select_option("#hidden-token-attribution select", "3")
+    own = re.search(r"layer 1: ([\d.]+)", tab.inner_text("#hidden-token-attribution .said"))
     assert own is not None and float(own.group(1)) == pytest.approx(shares[1, 3, 3], abs=6e-3)
-    assert tab.locator("#tokens polyline").count() == 2 and "random guess" in tab.inner_text("#tokens")
-    for view in ("#attribution", "#tokens", "#structure"):
+    rated = "#token-identifiability-same-layer"
+    assert tab.locator(f"{rated} polyline").count() == 2 and "random guess" in tab.inner_text(rated)
+    for view in ("#hidden-token-attribution", rated, "#structure"):
         assert saved(tab, f"{view} [data-save=png]")[1][:4] == b"\x89PNG"
     rows = list(csv.DictReader(io.StringIO(saved(tab, "#structure [data-save=csv]")[1].decode())))
     assert [float(one["weight"]) for one in rows] == np.eye(4).ravel().tolist()
@@ -436,7 +438,7 @@ def test_attentions_alone(open_page: Any) -> None:
     found = shown(tab, 1, 1, (6, 6))
     assert np.abs(found["raw"] - attentions[1][0, 1].numpy()).max() < 1.2e-3 and set(found) == {"raw"}
     assert "were not given" in tab.inner_text("[data-map=effective]")
-    assert tab.is_disabled("#slider")
+    assert tab.is_disabled("#attention_slider")
 
 
 def test_a_long_text_can_be_moved_and_zoomed(open_page: Any) -> None:
@@ -468,7 +470,7 @@ def test_a_long_text_can_be_moved_and_zoomed(open_page: Any) -> None:
 
 def test_a_damaged_page_says_so(chromium: Any, report: Path, tmp_path: Path) -> None:
     text = report.read_text(encoding="utf-8")
-    place = text.index('id="chunk-layer-0">') + 400
+    place = text.index('id="chunk-attention.layer-0">') + 400
     broken = tmp_path / "broken.html"
     broken.write_text(text[:place] + "0" * 400 + text[place + 400 :], encoding="utf-8")
     tab = chromium.new_page()
@@ -479,26 +481,121 @@ def test_a_damaged_page_says_so(chromium: Any, report: Path, tmp_path: Path) -> 
 
 
 def test_header_is_documented_json(page: Page) -> None:
-    assert json.loads(json.dumps(page.header))["format"] == "identiscope-page-1"
+    assert json.loads(json.dumps(page.header))["format"] == "identiscope-page-2"
 
 
 def test_a_corpus_is_drawn(open_page: Any) -> None:
     from identiscope.results import make_result
-    from identiscope.views.report_data import with_means
+    from identiscope.views.page.numbers import means_section
 
     axes = ("column", "layer", "head")
     means = np.linspace(0, 1, 12).reshape(2, 2, 3)
     by_head = make_result(
         "run_attention_means",
         {"mean": (axes, means), "deviation": (axes, 0 * means)},
-        coordinates={"column": ["rank", "null_share"], "layer": [0, 1], "head": [0, 1, 2]},
+        coordinates={"column": ["rank", "simplex_null_share"], "layer": [0, 1], "head": [0, 1, 2]},
     )
     by_layer = by_head.isel(head=0, drop=True)
-    made = with_means(with_means(empty_page("Corpus"), by_head, "By head", {}), by_layer, "By layer", {})
+    made = empty_page("Corpus")
+    for result, title in ((by_head, "By head"), (by_layer, "By layer")):
+        section = means_section(result, title, {})
+        assert section is not None
+        made = made.with_section(section)
     tab = open_page(made, width=390)
-    values = tab.evaluate("[...document.querySelectorAll('#corpus-0 td')].map((one) => one.textContent)")
+    values = tab.evaluate("[...document.querySelectorAll('#head td')].map((one) => one.textContent)")
     assert values == [f"{value:.2f}" for value in means[1].ravel()]
-    tab.select_option("#corpus-0 select", "rank")
-    assert tab.inner_text("#corpus-0 td >> nth=0") == "0.00"
-    assert tab.locator("#curve-0 polyline").count() == 2
-    assert saved(tab, "#corpus-0 [data-save=png]")[1][:4] == b"\x89PNG"
+    tab.select_option("#head select", "rank")
+    assert tab.inner_text("#head td >> nth=0") == "0.00"
+    assert tab.locator("#curve polyline").count() == 2
+    assert saved(tab, "#head [data-save=png]")[1][:4] == b"\x89PNG"
+
+
+def test_many_layers_fit_on_the_first_screen(open_page: Any) -> None:
+    torch.manual_seed(0)
+    attention = torch.softmax(3 * torch.randn(30, 9, 12, 12), -1)
+    trace = identiscope.from_arrays(attention, torch.randn(30, 9, 12, 4))
+    tab = open_page(report_page(trace))
+    lead, grid = (tab.locator(name).bounding_box() for name in ("#verdict .lead", ".grid"))
+    assert lead["y"] < 200
+    assert grid["y"] + grid["height"] < 900
+    tab.evaluate("identiscope.choose({layer: 29, head: 8})")
+    until(
+        tab,
+        "document.querySelector('.grid [aria-pressed=true]').getAttribute('aria-label').startsWith('Layer 29, head 8')",
+    )
+
+
+def test_more_layers_scroll_in_a_box_of_their_own(open_page: Any) -> None:
+    attention = torch.softmax(torch.randn(60, 2, 8, 8, generator=torch.Generator().manual_seed(0)), -1)
+    tab = open_page(report_page(identiscope.from_arrays(attention, torch.randn(60, 2, 8, 3)), with_verdict=False))
+    tab.evaluate("identiscope.choose({layer: 59, head: 1})")
+    seen = tab.evaluate(
+        """() => {
+          const place = (name) => document.querySelector(name).getBoundingClientRect();
+          const [box, cell] = [".tall", ".grid [aria-pressed=true]"].map(place);
+          return cell.top >= box.top && cell.bottom <= box.bottom && scrollY === 0;
+        }"""
+    )
+    assert seen
+
+
+BARS = """() => Array.from(document.querySelectorAll("#attention_row .bars g[data-key]"), (bar) => [
+  Number(bar.dataset.key), Number(bar.querySelectorAll("text")[1].textContent)])"""
+
+
+@pytest.mark.parametrize("slid", [0, 50, 100])
+def test_bars_by_weight_are_in_the_order_of_what_they_show(open_page: Any, report: Path, slid: int) -> None:
+    tab = open_page(report, place="#layer=2&head=3&row=4")
+    until(tab, "!!identiscope.row()")
+    tab.eval_on_selector("#attention_slider", SLIDE, slid)
+    now = np.array(tab.evaluate("Array.from(identiscope.row().now)"))
+    bars = tab.evaluate(BARS)
+    shown_weights = [weight for _, weight in bars]
+    assert shown_weights == sorted(shown_weights, reverse=True) and len(bars) >= 24
+    assert np.allclose([now[key] for key, _ in bars], shown_weights, atol=6e-4)
+    tab.select_option("#attention_row .tools select >> nth=3", "position")
+    keys = [key for key, _ in tab.evaluate(BARS)]
+    assert keys == sorted(keys)
+
+
+PIXELS = """async (name) => {
+  const maps = await identiscope.maps(0, 0);
+  const canvas = document.querySelector(`[data-map=${name}] canvas`);
+  const box = canvas.getBoundingClientRect();
+  const context = canvas.getContext("2d");
+  const found = [];
+  for (let row = 0; row < maps.queries; row++)
+    for (let column = 0; column < maps.keys; column++) {
+      const spot = identiscope.pointOf(name, row, column);
+      const [x, y] = [spot.x - box.left, spot.y - box.top].map((value) => Math.round(value * devicePixelRatio));
+      found.push([maps[name][row * maps.keys + column], ...context.getImageData(x, y, 1, 1).data.slice(0, 3)]);
+    }
+  return {cells: found, scale: maps.scale};
+}"""
+
+
+def test_colours_grow_with_the_weight_and_noise_fades(open_page: Any) -> None:
+    """Signed: blue below zero, orange above; small weights near the paper's colour, the largest few alike."""
+    generator = torch.Generator().manual_seed(0)
+    attention = torch.softmax(2 * torch.randn(1, 1, 60, 60, generator=generator), -1)
+    trace = identiscope.from_arrays(attention, torch.randn(1, 1, 60, 5, generator=generator))
+    tab = open_page(report_page(trace, with_verdict=False))
+    paper = np.array([0xFB, 0xFA, 0xF7])
+    for name in ("raw", "effective"):
+        found = tab.evaluate(PIXELS, name)
+        cells = np.array(found["cells"])[180:]  # but the rows beside the line that marks the chosen one
+        values, colours, scale = cells[:, 0], cells[:, 1:], found["scale"]
+        assert scale["noise"] == pytest.approx(1 / 60) and scale["limit"] <= scale["most"]
+        distance = np.abs(colours - paper).sum(1)
+        quiet = np.abs(values) < 0.5 / 60
+        strong = np.abs(values) > 0.5 * scale["limit"]
+        assert quiet.any() and distance[quiet].max() < 40
+        assert not strong.any() or distance[strong].min() > 250
+        # Stronger is never paler, by more than the rounding of colours.
+        for sign in (1, -1):
+            own = values * sign > 0
+            order = np.argsort(np.abs(values[own]))
+            dark = colours[own].sum(1)[order]
+            assert (np.diff(dark) <= 4).all()
+        assert (colours[values < -0.03, 2] > colours[values < -0.03, 0]).all()  # blue
+        assert (colours[values > 0.03, 0] > colours[values > 0.03, 2]).all()  # orange

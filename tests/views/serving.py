@@ -15,9 +15,9 @@ import pytest
 
 pytest.importorskip("uvicorn", reason="the extra serve is not installed")
 
-from identiscope.views.server import Served, make_app
-from identiscope.views.server_running import bind, make_server, serve
-from identiscope.views.server_security import Rules
+from identiscope.views.server.application import Served, make_app
+from identiscope.views.server.running import bind, make_server, serve
+from identiscope.views.server.security import Rules
 
 TOKEN = "0123456789abcdefXYZ"
 

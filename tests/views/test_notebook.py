@@ -8,9 +8,10 @@ import torch
 
 import identiscope
 from identiscope.errors import InputError
-from identiscope.experiments.reporting import view
-from identiscope.views.notebook import widget
-from identiscope.views.report_data import empty_page
+from identiscope.reports.reporting import view
+from identiscope.views.page.data import empty_page
+from identiscope.views.page.notebook import widget
+from views.shape_check import heads
 
 
 def test_view_sends_header_chunks_and_code() -> None:
@@ -18,10 +19,10 @@ def test_view_sends_header_chunks_and_code() -> None:
     attentions = (torch.full((1, 2, 3, 3), 1 / 3),)
     shown = view(attentions, tokens=["a", "b", "</script>"])
     header = json.loads(shown.header)
-    assert header["tokens"]["queries"][2] == "</script>" and shown.chunks["layer-0"][:2] == b"\x1f\x8b"
+    assert heads(header)["tokens"]["queries"][2] == "</script>" and shown.chunks["attention.layer-0"][:2] == b"\x1f\x8b"
     assert "export default" in shown._esm and ".identiscope" in shown._css and "onmessage" in shown.worker
     state = shown.get_state()
-    assert isinstance(state["chunks"]["layer-0"], bytes)  # beside the message, not inside its JSON
+    assert isinstance(state["chunks"]["attention.layer-0"], bytes)  # beside the message, not inside its JSON
 
 
 def test_without_anywidget_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,10 +16,15 @@ from matplotlib.figure import Figure
 
 import identiscope
 from identiscope.capture.samples import PASSAGE
+from identiscope.methods.registry import METHODS
 from identiscope.results import make_result
-from identiscope.views.plotting import PLOTS
+from identiscope.views.plots.kinds import DRAWN
+from identiscope.views.plots.plotting import drawing, drawings
 
 TEXTS = ["One, two, three. " * 12, "A cat sat."]
+
+# What is drawn is of many classes, which matplotlib tells apart by type and a test by what it asks for.
+plot: Any = identiscope.plot
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +62,7 @@ def results(minilm: identiscope.Model) -> dict[str, xr.Dataset]:
 )
 def test_attention_plots(results: dict[str, xr.Dataset], method: str, options: Any) -> None:
     ax = Figure().add_subplot()
-    drawn = identiscope.plot(results[method], ax, **options)
+    drawn = plot(results[method], ax, **options)
     assert drawn is ax
     assert ax.has_data()
     assert ax.get_ylabel()
@@ -68,11 +73,11 @@ def test_separator_plot(results: dict[str, xr.Dataset], values: str) -> None:
     types = results["attention_between_types"]
     # Effective is what Fig. 5 is of, so it need not be said.
     options = {} if values == "effective" else {"values": values}
-    ax = identiscope.plot(types, Figure().add_subplot(), figure="separator", **options)
+    ax = plot(types, Figure().add_subplot(), figure="separator", **options)
     for line, source in zip(ax.get_lines(), ("other", "[SEP]"), strict=False):
         expected = types[values].sel({"from": source, "to": "[SEP]"}).mean("head")
         np.testing.assert_allclose(line.get_ydata(), expected)
-    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["other → [SEP]", "[SEP] → [SEP]"]  # type: ignore[union-attr]
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["other → [SEP]", "[SEP] → [SEP]"]
 
 
 def test_the_mean_in_bins_of_length_is_drawn() -> None:
@@ -83,7 +88,7 @@ def test_the_mean_in_bins_of_length_is_drawn() -> None:
         "correlation_by_length",
         {"correlation": (("text", "layer", "head"), correlation), "length": (("text",), lengths)},
     )
-    ax = identiscope.plot(result, Figure().add_subplot())
+    ax = plot(result, Figure().add_subplot())
     (line,) = ax.get_lines()
     # Five bins 21 wide; the text of 5 tokens is too short to vary and counts nowhere.
     np.testing.assert_allclose(line.get_xydata(), [[11, 0.9], [30, 0.6], [110, 0.3]])
@@ -91,29 +96,29 @@ def test_the_mean_in_bins_of_length_is_drawn() -> None:
 
 def test_texts_that_are_all_too_short_have_no_mean() -> None:
     nothing = {"correlation": (("text", "layer", "head"), np.full((2, 1, 1), np.nan)), "length": (("text",), [2, 2])}
-    ax = identiscope.plot(make_result("correlation_by_length", nothing), Figure().add_subplot())
+    ax = plot(make_result("correlation_by_length", nothing), Figure().add_subplot())
     assert len(ax.get_lines()[0].get_xydata()) == 0
 
 
 def test_legends_lie_over_nothing(results: dict[str, xr.Dataset]) -> None:
     for method, options in (("attention_intervals", {}), ("attention_alternative", {"row": 4}), ("prove", {})):
-        ax = identiscope.plot(results[method], **options)
+        ax = plot(results[method], **options)
         ax.figure.canvas.draw()
-        legend = ax.get_legend().get_window_extent()  # type: ignore[union-attr]
+        legend = ax.get_legend().get_window_extent()
         assert legend.y0 >= ax.get_window_extent().y1
-        title = ax._left_title.get_window_extent()  # type: ignore[attr-defined]
+        title = ax._left_title.get_window_extent()
         assert not legend.overlaps(title)
-        plt.close(ax.figure)  # type: ignore[arg-type]
+        plt.close(ax.figure)
 
 
 def test_an_alternative_beside_the_raw_map(results: dict[str, xr.Dataset], minilm: identiscope.Model) -> None:
     whole = results["attention_alternative"]
-    (image,) = identiscope.plot(whole, Figure().add_subplot()).get_images()
-    np.testing.assert_array_equal(image.get_array(), whole["alternative"] - whole["raw"])  # type: ignore[arg-type]
+    (image,) = plot(whole, Figure().add_subplot()).get_images()
+    np.testing.assert_array_equal(image.get_array(), whole["alternative"] - whole["raw"])
     assert image.norm.vmin == -image.norm.vmax
     trace = identiscope.trace(minilm, TEXTS[0])
     one = identiscope.attention_alternative(trace, 2, 3, how="avoid", token=0, rows=[4])
-    ax = identiscope.plot(one, Figure().add_subplot())
+    ax = plot(one, Figure().add_subplot())
     heights = np.array([bar.get_height() for bar in ax.patches]).reshape(2, -1)
     np.testing.assert_allclose(heights, [one["raw"][4], one["alternative"][4]])
     assert "position 4" in ax.get_title("left")
@@ -122,25 +127,30 @@ def test_an_alternative_beside_the_raw_map(results: dict[str, xr.Dataset], minil
 def test_a_proof_says_zero_and_what_is_missing() -> None:
     proof = make_result(
         "prove",
-        {"head_output": (("map",), [1e-15, 0.25]), "hidden_states": (("map",), [0.0, 1e-3]),
-         "logits": (("map",), [np.nan, np.nan]), "total_variation": (("map",), [0.5, 0.5])},
-        coordinates={"map": ["alternative", "random"]}, provenance={"model": "m", "layer": 2, "head": 3},
+        {"head_output": (("map",), [1e-15, 2e-15, 0.25]), "hidden_states": (("map",), [0.0, 0.0, 1e-3]),
+         "logits": (("map",), [np.nan] * 3), "total_variation": (("map",), [0.5, 0.0, 0.5]), "same": ((), True)},
+        coordinates={"map": ["alternative", "raw", "random"]}, provenance={"model": "m", "layer": 2, "head": 3},
     )  # fmt: skip
-    ax = identiscope.plot(proof, Figure().add_subplot())
+    ax = plot(proof, Figure().add_subplot())
     assert ax.get_yscale() == "log"
     said = [text.get_text() for text in ax.texts]
-    assert said == ["1.0e-15", "exactly 0", "not\nmeasured", "2.5e-01", "1.0e-03", "not\nmeasured"]
+    assert said[:6] == ["1.0e-15", "exactly 0", "not\nmeasured", "2.0e-15", "exactly 0", "not\nmeasured"]
+    assert said[6:] == ["2.5e-01", "1.0e-03", "not\nmeasured"] and "rounding: yes" in ax.get_title("left")
     low, high = ax.get_ylim()
-    assert all(low <= text.xy[1] < high for text in ax.texts)  # type: ignore[attr-defined]
+    assert all(low <= text.xy[1] < high for text in ax.texts)
     # Nothing changed at all: nothing to scale the axis by.
     same = proof.assign({name: 0 * proof[name] for name in ("head_output", "hidden_states")})
-    assert identiscope.plot(same, Figure().add_subplot()).texts[0].get_text() == "exactly 0"
+    assert plot(same, Figure().add_subplot()).texts[0].get_text() == "exactly 0"
 
 
 @pytest.mark.parametrize(
     ("method", "options", "words"),
     [
-        ("attention_identifiability", {"values": "nothing"}, "values='nothing' was given; expected one of null_share"),
+        (
+            "attention_identifiability",
+            {"values": "nothing"},
+            "values='nothing' was given; expected one of simplex_null_share",
+        ),
         ("attention_identifiability", {"values": "rank"}, r"axes layer, head, query; .*isel\(query=-1\)"),
         ("attention_identifiability", {"colour": "red"}, "colour was given to the plot of .*; expected values"),
         ("attention_maps", {"values": "nothing"}, "expected one of raw, effective, null"),
@@ -158,20 +168,20 @@ def test_a_proof_says_zero_and_what_is_missing() -> None:
 def test_options_that_are_not_there(results: dict[str, xr.Dataset], method: str, options: Any, words: str) -> None:
     before = plt.get_fignums()
     with pytest.raises(identiscope.InputError, match=words):
-        identiscope.plot(results[method], **options)
+        plot(results[method], **options)
     assert plt.get_fignums() == before  # no empty figure is left
 
 
 def test_what_each_row_has_can_be_drawn_for_one_row(results: dict[str, xr.Dataset]) -> None:
     last = results["attention_identifiability"].isel(query=-1)
-    (image,) = identiscope.plot(last, Figure().add_subplot(), values="rank").get_images()
+    (image,) = plot(last, Figure().add_subplot(), values="rank").get_images()
     assert image.norm.vmax == last["rank"].max() > 1
 
 
 def test_a_type_that_no_token_has_is_said(minilm: identiscope.Model) -> None:
     result = identiscope.attention_between_types(minilm, ["No stop here"])
     with pytest.raises(identiscope.InputError, match="no token of these texts"):
-        identiscope.plot(result, Figure().add_subplot(), source=". or ,")
+        plot(result, Figure().add_subplot(), source=". or ,")
 
 
 def test_options_of_other_plots_that_are_not_there() -> None:
@@ -193,20 +203,20 @@ def test_options_of_other_plots_that_are_not_there() -> None:
         (means, {}, "column was not given to the plot of run_tokens_means; expected column, kind"),
     ):
         with pytest.raises(identiscope.InputError, match=words):
-            identiscope.plot(result, Figure().add_subplot(), **options)
+            plot(result, Figure().add_subplot(), **options)
 
 
 def test_without_axes_a_figure_is_made(results: dict[str, xr.Dataset]) -> None:
-    drawn = identiscope.plot(results["attention_identifiability"])
+    drawn = plot(results["attention_identifiability"])
     assert drawn.figure.axes[0] is drawn
-    plt.close(drawn.figure)  # type: ignore[arg-type]
+    plt.close(drawn.figure)
 
 
 def test_null_attention_that_is_rounding_is_drawn_as_zero(minilm: identiscope.Model) -> None:
     for text, is_rounding in (("The cat sat on the mat.", True), (PASSAGE, False)):
         result = identiscope.attention_maps(identiscope.trace(minilm, text), 2, 3, ("null",))
         assert result["null"].values.any()
-        (image,) = identiscope.plot(result, Figure().add_subplot(), values="null").get_images()
+        (image,) = plot(result, Figure().add_subplot(), values="null").get_images()
         colours = np.unique(image.to_rgba(image.get_array()).reshape(-1, 4), axis=0)
         neutral = image.cmap(0.5)[:3]
         assert (np.abs(colours[:, :3] - neutral).max() < 0.02) == is_rounding  # of 256 shades the next ones, at most
@@ -218,7 +228,7 @@ def test_names_of_many_tokens_do_not_overlap(minilm: identiscope.Model) -> None:
         (identiscope.attention_intervals(trace, 2, 3, row=4), {}),
         (identiscope.attention_alternative(trace, 2, 3, rows=[4], starts=1), {"row": 4}),
     ):
-        drawn = identiscope.plot(result, Figure(figsize=(7, 4.5), layout="constrained").add_subplot(), **options)
+        drawn = plot(result, Figure(figsize=(7, 4.5), layout="constrained").add_subplot(), **options)
         drawn.figure.draw_without_rendering()
         boxes = [label.get_window_extent() for label in drawn.get_xticklabels()]
         assert 40 < len(boxes) < len(trace.tokens)
@@ -230,23 +240,31 @@ def test_tokens_with_dollars_are_not_formulas() -> None:
     result = identiscope.attention_maps(trace, 0, 0)
     named = result.assign_coords(key_token=("key", ["$x^2$"] * 12))
     figure = Figure()
-    identiscope.plot(named, figure.add_subplot())
+    plot(named, figure.add_subplot())
     figure.canvas.draw()
     assert figure.axes[0].get_xticklabels()[0].get_text() == r"\$x^2\$"
 
 
 def test_no_plot_for_an_unknown_method() -> None:
     with pytest.raises(identiscope.InputError, match="no plot for 'None'"):
-        identiscope.plot(xr.Dataset())
-    with pytest.raises(identiscope.InputError, match="a list was given; expected a result"):
-        identiscope.plot([1, 2])  # type: ignore[arg-type]
-    assert all(target.count(".") == 1 for target in PLOTS.values())
+        plot(xr.Dataset())
+    with pytest.raises(identiscope.InputError, match=r"result=\[1, 2\] was given; expected an xarray.Dataset"):
+        plot([1, 2])
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_registered_methods_are_drawn_by_their_kind(name: str) -> None:
+    kind = METHODS[name].kind
+    assert drawing(xr.Dataset(attrs={"method": name, "kind": kind})) is DRAWN[kind]
+    # A result of an older version says no kind; one of a paper may have a drawing of its own.
+    old = xr.Dataset(attrs={"method": name})
+    assert drawing(old) is drawings().get(name, DRAWN[kind])
 
 
 def test_names_of_tokens_do_not_overlap(minilm: identiscope.Model) -> None:
     for text, named in (("The cat sat.", 6), (PASSAGE, 35)):
         maps = identiscope.attention_maps(identiscope.trace(minilm, text), 0, 0)
-        ax = identiscope.plot(maps)
+        ax = plot(maps)
         ax.figure.canvas.draw()
         for labels, end in ((ax.get_xticklabels(), "x"), (ax.get_yticklabels(), "y")):
             assert len(labels) == named

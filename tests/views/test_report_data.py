@@ -2,6 +2,7 @@
 
 import json
 import re
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,15 +12,18 @@ import torch
 import families
 import identiscope
 import reference_page
+from heard import Heard
 from identiscope.capture.samples import PASSAGE
 from identiscope.errors import IdentiscopeError, InputError
-from identiscope.experiments.reporting import report, report_page, view_page
+from identiscope.reports.reporting import report, report_page, view_page
 from identiscope.results import make_result
-from identiscope.views import bundle
-from identiscope.views.packing import from_levels, levels_for, to_levels
-from identiscope.views.report import page_html, to_text, write_report
-from identiscope.views.report_data import Page, empty_page, with_structure
-from identiscope.views.result_pages import result_page
+from identiscope.views.page import bundle
+from identiscope.views.page.data import Page, empty_page
+from identiscope.views.page.matrices import structure_section
+from identiscope.views.page.packing import from_levels, levels_for, to_levels
+from identiscope.views.page.report import page_html, to_text, write_report
+from identiscope.views.page.results import result_page
+from views.shape_check import heads, plain
 
 IDS = [(7 * place) % 90 + 5 for place in range(60)]
 
@@ -27,11 +31,11 @@ IDS = [(7 * place) % 90 + 5 for place in range(60)]
 def check(trace: identiscope.Trace, page: Page, kind: str) -> list[str]:
     """Every cell of every head against the library; returns how the raw maps are stored."""
     stored = []
-    for layer in page.header["layers"]:
+    for layer in heads(page)["layers"]:
         site = trace.site(layer["layer"], kind)
-        effective = identiscope.factored_attention(trace, layer["layer"], kind=kind).dense().numpy()
+        effective = identiscope.factored_attention(trace, layer["layer"], attention=kind).dense().numpy()
         for place, head in enumerate(layer["heads"]):
-            found = reference_page.maps(layer, page.chunks[layer["chunk"]], place)
+            found = reference_page.maps(layer, page.chunks[f"attention.{layer['chunk']}"], place)
             raw = site.attention(head).numpy()
             truth = {"raw": raw, "effective": effective[place], "null": raw - effective[place]}
             for name, cells in truth.items():
@@ -44,7 +48,7 @@ def check(trace: identiscope.Trace, page: Page, kind: str) -> list[str]:
             correlation = np.corrcoef(raw[allowed], effective[place][allowed])[0, 1]
             assert layer["correlation"][place] == pytest.approx(correlation, abs=1e-9)
             points = (site.value_of(head).double() @ site.projection[head].double()).numpy()
-            rows = reference_page.output_rows(layer, page.chunks[layer["chunk"]], place)
+            rows = reference_page.output_rows(layer, page.chunks[f"attention.{layer['chunk']}"], place)
             # Up to a rotation: the same inner products, within the error stated for a row.
             spare = layer["output"]["row_error"][place]
             size = np.linalg.norm(points, axis=1).max()
@@ -61,7 +65,7 @@ def check(trace: identiscope.Trace, page: Page, kind: str) -> list[str]:
         ("Mistral", "decoder-self", None),  # sliding window
         ("Gemma-2", "decoder-self", None),  # soft-capped logits
         ("GPT-OSS", "decoder-self", None),  # sinks: rows sum to less than one
-        ("Bloom", "decoder-self", "cells"),  # a position bias
+        ("Bloom", "decoder-self", "factors"),  # a position bias, by key
         ("T5", "cross", None),
         ("T5", "encoder-self", "cells"),
     ],
@@ -70,7 +74,7 @@ def test_every_cell_is_within_the_stated_error(name: str, kind: str, stored: str
     family = families.ALL[name]
     given = IDS if family.arguments is None else family.inputs()
     trace = identiscope.trace(family.model(), given)
-    page = report_page(trace, kind=kind, with_verdict=False, canonical="none")
+    page = report_page(trace, attention=kind, with_verdict=False, canonical="none")
     found = check(trace, page, kind)
     assert stored is None or set(found) == {stored}
 
@@ -82,9 +86,9 @@ def test_null_attention_that_is_rounding_is_zero(name: str, length: int) -> None
     dimension = identiscope.attention_identifiability(trace)["null_dimension"]
     page = report_page(trace, with_verdict=False)
     check(trace, page, trace.kinds[0])
-    for layer in page.header["layers"]:
+    for layer in heads(page)["layers"]:
         for place, head in enumerate(layer["heads"]):
-            found = reference_page.maps(layer, page.chunks[layer["chunk"]], place)
+            found = reference_page.maps(layer, page.chunks[f"attention.{layer['chunk']}"], place)
             free = dimension.sel(layer=layer["layer"], head=head).values > 0
             assert np.array_equal(found["null"].any(1), free)
             # And not because the page's raw and effective are the same there.
@@ -95,10 +99,10 @@ def test_null_attention_that_is_rounding_is_zero(name: str, length: int) -> None
 def test_a_choice_of_heads_is_packed_as_it_was_captured() -> None:
     trace = identiscope.trace(families.ALL["Llama"].model(), IDS, heads=[1, 2])
     page = report_page(trace, with_verdict=False, canonical=[(1, 2)])
-    assert page.header["layers"][0]["heads"] == [1, 2]
+    assert heads(page)["layers"][0]["heads"] == [1, 2]
     check(trace, page, trace.kinds[0])
-    layer = page.header["layers"][1]
-    found = reference_page.maps(layer, page.chunks[layer["chunk"]], 1)["canonical"]
+    layer = heads(page)["layers"][1]
+    found = reference_page.maps(layer, page.chunks[f"attention.{layer['chunk']}"], 1)["canonical"]
     true = identiscope.attention_maps(trace, 1, 2, ("canonical",))["canonical"].values
     assert np.abs(found - true).max() <= layer["error"]["canonical"]
 
@@ -111,8 +115,8 @@ def test_arrays_with_a_mask_of_any_shape() -> None:
     trace = identiscope.from_arrays(attention, torch.randn(2, 3, 7, 4), mask=mask)
     page = report_page(trace, with_verdict=False)
     check(trace, page, trace.kinds[0])
-    assert page.header["layers"][0]["mask"].keys() == {"matrix"}
-    assert len(page.header["tokens"]["queries"]) == 9 and len(page.header["tokens"]["keys"]) == 7
+    assert heads(page)["layers"][0]["mask"].keys() == {"matrix"}
+    assert len(heads(page)["tokens"]["queries"]) == 9 and len(heads(page)["tokens"]["keys"]) == 7
 
 
 def test_sizes(minilm: identiscope.Model) -> None:
@@ -120,36 +124,36 @@ def test_sizes(minilm: identiscope.Model) -> None:
     assert minilm.tokenizer is not None
     ids = minilm.tokenizer(PASSAGE * 4, truncation=True, max_length=512)["input_ids"]
     short = report_page(identiscope.trace(minilm, ids[:128]))
-    assert short.header["start"] and short.header["intervals"] and len(short.header["verdict"]) == 4
+    assert heads(short)["start"] and heads(short)["intervals"] and len(short.header["verdict"]) == 5
     assert len(page_html(short)) < 2e6
     long = report_page(identiscope.trace(minilm, ids), with_verdict=False)
-    assert len(long.header["tokens"]["queries"]) == 512
+    assert len(heads(long)["tokens"]["queries"]) == 512
     assert len(page_html(long)) < 15e6
-    assert max(layer["error"]["null"] for layer in long.header["layers"]) < 1.5e-3
+    assert max(layer["error"]["null"] for layer in heads(long)["layers"]) < 1.5e-3
 
 
 def test_a_verdict_chooses_what_is_shown_first(minilm: identiscope.Model) -> None:
     trace = identiscope.trace(minilm, PASSAGE[:260])
-    told: list[tuple[str, int, int]] = []
-    page = report_page(trace, intervals=[(2, 3, 4)], progress=lambda *step: told.append(step))
-    start = page.header["start"]
-    own = [one for one in page.header["intervals"] if (one["layer"], one["head"], one["query"]) == (2, 3, 4)]
+    told = Heard()
+    page = report_page(trace, intervals=[(2, 3, 4)], progress=told)
+    start = heads(page)["start"]
+    own = [one for one in heads(page)["intervals"] if (one["layer"], one["head"], one["query"]) == (2, 3, 4)]
     assert len(own) == len(trace.tokens)
     known = identiscope.attention_intervals(trace, 2, 3, cells=[(4, 7)])
     (one,) = (one for one in own if one["key"] == 7)
     assert one["lower"] == pytest.approx(float(known["lower"][0]), abs=1e-9)
-    first = [one for one in page.header["intervals"] if one["query"] == start["row"] and one["head"] == start["head"]]
+    first = [one for one in heads(page)["intervals"] if one["query"] == start["row"] and one["head"] == start["head"]]
     assert len(first) >= 12
     chosen = {
         (layer["layer"], head)
-        for layer in page.header["layers"]
+        for layer in heads(page)["layers"]
         for head in (layer["canonical"] or {"heads": []})["heads"]
     }
     assert (start["layer"], start["head"]) in chosen and len(chosen) <= 3
-    assert {"intervals", "canonical maps", "maps"} <= {what for what, _, _ in told}
+    assert {"intervals", "canonical maps", "maps"} <= {what for what, _, _ in told.steps}
     # What takes longest says how far it is: six layers, then 24 weights and 24 rows.
-    assert [step for step in told if step[0] == "layers"] == [("layers", done, 6) for done in range(7)]
-    assert [step for step in told if step[0] == "verdict"] == [("verdict", done, 48) for done in range(1, 49)]
+    assert [step for step in told.steps if step[0] == "layers"] == [("layers", done, 6) for done in range(7)]
+    assert [step for step in told.steps if step[0] == "verdict"] == [("verdict", done, 48) for done in range(1, 49)]
 
 
 def test_text_form_of_bytes() -> None:
@@ -177,13 +181,23 @@ def test_the_page_allows_nothing_but_itself(minilm: identiscope.Model) -> None:
     (policy,) = re.findall(r'Content-Security-Policy" content="([^"]*)"', text)
     assert "default-src 'none'" in policy and "unsafe" not in policy and "connect-src" not in policy
     header = json.loads(re.search(r'id="header">(.*?)</script>', text, flags=re.DOTALL).group(1))  # type: ignore[union-attr]
-    assert header["tokens"]["queries"] == ["</script><b>", "{script}"]
+    assert heads(header)["tokens"]["queries"] == ["</script><b>", "{script}"]
 
 
 def test_modules_become_one_script() -> None:
     for made in (bundle.report_script(), bundle.worker_script(), bundle.widget_script()):
         assert not re.search(r"^\s*import ", made, flags=re.MULTILINE) and "</" not in made
     assert bundle.widget_script().count("export ") == 1
+
+
+def test_lines_of_the_modules_may_be_joined() -> None:
+    """No comment ends a line of code, and no text goes over several: then a bundle may leave ends of lines out."""
+    for path in (Path(bundle.__file__).parents[1] / "static").glob("*.js"):
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+            if not line.lstrip().startswith(("//", "/*", "*")):
+                assert " //" not in line, f"{path.name}:{number}"
+                # A backtick may also be one of the letters of a text.
+                assert 0 in (line.count("`") % 2, re.sub('"[^"]*"', "", line).count("`") % 2), f"{path.name}:{number}"
 
 
 def test_a_name_may_be_defined_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -199,39 +213,41 @@ def attribution(tokens: list[str]) -> Any:
     return make_result(
         "hidden_token_attribution",
         {"contribution": (axes, shares), "contribution_error": (axes, 0 * shares)},
-        coordinates={"layer": [1, 2, 3], "input_token": ("input", tokens), "output_token": ("output", tokens)},
+        coordinates={"layer": [0, 1, 2], "input_token": ("input", tokens), "output_token": ("output", tokens)},
         provenance={"mode": "exact", "norm": "frobenius"},
     )
 
 
 def test_other_results_have_their_views() -> None:
-    page = result_page(attribution(["a", "b", "c"]))
-    assert page.header["attribution"]["inputs"] == ["a", "b", "c"] and page.header["attribution"]["error"] is None
+    (shown,) = result_page(attribution(["a", "b", "c"])).header["sections"]
+    data: Any = shown["data"]
+    assert data["columns"] == ["a", "b", "c"] and data["variables"][0]["error"] is None
     rates = make_result(
-        "token_identifiability",
+        "token_identifiability_same_layer",
         {"rate": (("probe", "layer"), [[1.0, np.nan]]), "random_guess": (("layer",), [0.1, 0.1])},
-        coordinates={"probe": ["naive cosine"], "layer": [1, 2]},
+        coordinates={"probe": ["naive cosine"], "layer": [0, 1]},
     )
-    shown = result_page(rates).header["token_rates"]
-    assert shown["rate"] == [[1.0, None]] and shown["guess"] == pytest.approx(0.1)
-    structure = with_structure(empty_page("W"), np.eye(3), ["a", "b", "c"]).header["structure"]
-    assert structure["columns"] == ["a", "b", "c"]
+    curve: Any = result_page(rates).section("token-identifiability-same-layer")["data"]
+    assert curve["rate"] == [[1.0, None]] and curve["guess"] == pytest.approx(0.1)
+    data = structure_section(np.eye(3), ["a", "b", "c"]).data
+    assert data["columns"] == ["a", "b", "c"]
     with pytest.raises(InputError, match="2 and 2 labels"):
-        with_structure(empty_page("W"), np.eye(3), ["a", "b"])
+        structure_section(np.eye(3), ["a", "b"])
 
 
 def test_any_result_can_be_shown(minilm: identiscope.Model) -> None:
     trace = identiscope.trace(minilm, PASSAGE[:200])
-    found = result_page(identiscope.attention_identifiability(trace)).header
-    assert found["figures"][0]["image"].startswith("data:image/png;base64,")
+    found = plain(result_page(identiscope.attention_identifiability(trace)))
+    assert found["image"].startswith("data:image/png;base64,")
     maps = identiscope.attention_maps(trace, 2, 3)
     page = result_page(maps)
-    layer = page.header["layers"][0]
+    layer = heads(page)["layers"][0]
     assert (layer["layer"], layer["heads"]) == (2, [3])
-    cells = reference_page.maps(layer, page.chunks[layer["chunk"]], 0)
+    cells = reference_page.maps(layer, page.chunks[f"attention-maps.{layer['chunk']}"], 0)
     for name in ("raw", "effective", "null", "canonical"):
         assert np.abs(cells[name] - maps[name].values).max() <= layer["error"][name]
-    table = result_page(identiscope.attention_intervals(trace, 2, 3, top=4)).header["tables"][0]
+    intervals = result_page(identiscope.attention_intervals(trace, 2, 3, top=4))
+    table = plain(intervals)["tables"][0]
     assert len(table["rows"]) == 4 and "lower" in table["columns"]
 
 
@@ -240,9 +256,9 @@ def test_attentions_as_bertviz_takes_them() -> None:
     attentions = tuple(torch.softmax(torch.randn(1, 2, 5, 5), -1) for _ in range(3))
     tokens = ["[CLS]", "a", "b", "c", "[SEP]"]
     page = view_page(None, attentions, tokens, [2, 0])
-    assert [layer["layer"] for layer in page.header["layers"]] == [2, 0]
-    layer = page.header["layers"][1]
-    found = reference_page.maps(layer, page.chunks[layer["chunk"]], 1)
+    assert [layer["layer"] for layer in heads(page)["layers"]] == [2, 0]
+    layer = heads(page)["layers"][1]
+    found = reference_page.maps(layer, page.chunks[f"attention.{layer['chunk']}"], 1)
     assert np.abs(found["raw"] - attentions[0][0, 1].numpy()).max() <= layer["error"]["raw"]
     assert "effective" not in found
     for wrong, words in (
@@ -254,7 +270,7 @@ def test_attentions_as_bertviz_takes_them() -> None:
         ((None, tokens, None), "give a Trace"),
     ):
         with pytest.raises(InputError, match=words):
-            view_page(None, *wrong)  # type: ignore[arg-type]
+            view_page(None, *wrong)
 
 
 def test_a_report_that_cannot_be_written_is_refused(tmp_path: Any) -> None:
@@ -262,7 +278,7 @@ def test_a_report_that_cannot_be_written_is_refused(tmp_path: Any) -> None:
         write_report(empty_page("x"), tmp_path / "nowhere" / "x.html")
     assert write_report(empty_page("x"), tmp_path / "x.html").stat().st_size > 1000
     path = report(attribution(["a", "b"]), path=tmp_path / "a.html")
-    assert '"inputs":["a","b"]' in path.read_text(encoding="utf-8")
+    assert '"columns":["a","b"]' in path.read_text(encoding="utf-8")
     with pytest.raises(InputError, match="no text was given"):
         report("minilm", path=tmp_path / "y.html")
 

@@ -1,6 +1,7 @@
 """Plots, progress and words of a Run: what is drawn is what the arrays hold."""
 
 import json
+from typing import Any
 
 import matplotlib
 import matplotlib.pyplot as plt
@@ -9,11 +10,12 @@ import pytest
 import xarray as xr
 from matplotlib.figure import Figure
 
-from identiscope.corpus.run import RunProgress
 from identiscope.errors import InputError
-from identiscope.views.run_plots import plot_run_means, plot_run_table
-from identiscope.views.run_progress import run_progress, spoken_time
-from identiscope.views.run_tables import print_run
+from identiscope.runs.compute.costs import RunCosts
+from identiscope.runs.compute.run import RunProgress
+from identiscope.views.plots.run import plot_run_means, plot_run_table
+from identiscope.views.progress import run_progress, spoken_time
+from identiscope.views.tables.run import print_run
 
 matplotlib.use("Agg")
 ATTRIBUTES = {"model": "minilm", "corpus": "folder/pairs.tsv", "texts": 3}
@@ -39,7 +41,7 @@ def means(heads: bool, low: float = 0.0) -> xr.Dataset:
     )
 
 
-def axes() -> tuple[Figure, plt.Axes]:
+def axes() -> tuple[Figure, Any]:
     return plt.subplots()
 
 
@@ -101,12 +103,13 @@ def test_a_table_against_length() -> None:
 def test_progress_as_json_and_quiet_elsewhere(capsys: pytest.CaptureFixture[str]) -> None:
     progress = RunProgress(before=10, texts=5, total=20, tokens=100, seconds=2.0)
     with run_progress("minilm", as_json=True) as moved:
-        moved(progress)
+        moved.running(progress)
     assert json.loads(capsys.readouterr().out) == {
         "event": "progress", "texts": 15, "total": 20, "tokens": 100, "tokens_per_second": 50.0, "seconds_left": 2.0,
+        "costs": None,
     }  # fmt: skip
     with run_progress("minilm") as moved:
-        moved(progress)
+        moved.running(progress)
     captured = capsys.readouterr()
     assert captured.out == captured.err == ""
     assert (spoken_time(75), spoken_time(7260)) == ("1:15", "2 h 01 min")
@@ -117,10 +120,38 @@ def test_a_bar_on_a_terminal(capsys: pytest.CaptureFixture[str], monkeypatch: py
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "120")
     with run_progress("minilm") as moved:
-        moved(RunProgress(before=0, texts=5, total=20, tokens=100, seconds=2.0))
-        moved(RunProgress(before=0, texts=20, total=20, tokens=400, seconds=8.0))
+        moved.running(RunProgress(before=0, texts=5, total=20, tokens=100, seconds=2.0))
+        moved.running(RunProgress(before=0, texts=20, total=20, tokens=400, seconds=8.0))
     shown = capsys.readouterr().err
     assert "tokens/s" in shown and "left" in shown
+
+
+COSTS = RunCosts(4, {"forward pass": 0.04, "attention": 1.5, "attribution": 13.0}, 9000.0)
+
+
+def test_costs_are_told_once_before_the_work(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = "a batch of 4 texts takes: forward pass < 0.1 s, attention 1.5 s, attribution 13 s; about 2 h 30 min in all"
+    before = RunProgress(before=0, texts=0, total=20, tokens=0, seconds=0.0, costs=COSTS)
+    after = RunProgress(before=0, texts=5, total=20, tokens=100, seconds=2.0, costs=COSTS)
+    with run_progress("minilm") as moved:
+        moved.running(before)
+        moved.running(after)
+    assert capsys.readouterr().err == told + "\n"
+    with run_progress("minilm", as_json=True) as moved:
+        moved.running(before)
+    line = json.loads(capsys.readouterr().out)
+    assert line["seconds_left"] == line["costs"]["total_seconds"] == 9000.0
+    assert line["costs"]["batch_seconds"] == {"forward pass": 0.04, "attention": 1.5, "attribution": 13.0}
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "160")
+    with run_progress("minilm") as moved:
+        moved.running(before)
+        moved.running(after)
+    shown = capsys.readouterr().err
+    assert told in shown and "0:06 left, mostly attribution" in shown
 
 
 def test_the_summary_in_words(capsys: pytest.CaptureFixture[str]) -> None:

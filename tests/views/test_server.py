@@ -7,28 +7,31 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from starlette.exceptions import HTTPException
 
 from identiscope.errors import InputError
-from identiscope.views import server as server_module
-from identiscope.views import server_jobs, server_running
-from identiscope.views.report_data import Page, empty_page
-from identiscope.views.server import Kept, Pages, Served
-from identiscope.views.server_jobs import Jobs
-from identiscope.views.server_questions import Question, ServedModel, Tell
-from identiscope.views.server_running import bind
-from identiscope.views.server_security import HEADERS, Rules, host_name, is_loopback
+from identiscope.progress import Progress, tell
+from identiscope.views.page.data import Page, empty_page
+from identiscope.views.server import application as server_module
+from identiscope.views.server import jobs as server_jobs
+from identiscope.views.server import running as server_running
+from identiscope.views.server.application import Kept, Pages, Served
+from identiscope.views.server.jobs import Jobs
+from identiscope.views.server.questions import Question, ServedModel
+from identiscope.views.server.running import bind
+from identiscope.views.server.security import HEADERS, Rules, host_name, is_loopback
 from views.serving import TOKEN, Answer, Client, serving, until
 
 BIG = 32 * 2**20
 ASKED = {"model": 0, "text": "some words"}
 
 
-def compute(question: Question, tell: Tell) -> Page:
+def compute(question: Question, progress: Progress) -> Page:
     """What a text says is done."""
     word = question.text.partition(" ")[0]
     if word == "slow":
         for step in range(200):
-            tell("slowly", step, 200)
+            tell(progress, "slowly", step, 200)
             time.sleep(0.05)
     if word == "stuck":
         for _ in range(3000):
@@ -288,12 +291,12 @@ def test_pages_that_are_too_many_or_too_large_go() -> None:
     pages = Pages(most=3, most_bytes=100)
     for name in "abcd":
         pages.keep(name, Kept(empty_page(name).having({"x": b"1" * 10}), None))
-    with pytest.raises(server_module.HTTPException):
+    with pytest.raises(HTTPException):
         pages.get("a")
     assert pages.get("b").page.header["title"] == "b"  # and now it is the newest
     pages.keep("e", Kept(empty_page("e").having({"x": b"1" * 81}), None))
     assert pages.get("b") and pages.get("e")
-    with pytest.raises(server_module.HTTPException):
+    with pytest.raises(HTTPException):
         pages.get("d")
 
 

@@ -2,6 +2,7 @@
 
 from io import StringIO
 from pathlib import Path
+from typing import Any
 
 import matplotlib
 import numpy as np
@@ -15,13 +16,13 @@ from rich.console import Console
 
 import families
 import identiscope
-from identiscope.analysis.structure_subspaces import structural_maps
+from identiscope.asking.structure_subspaces import structural_maps
 from identiscope.errors import InputError
-from identiscope.experiments.structure import corpus_structure, shared_subspaces
-from identiscope.experiments.structure_perturbation import perturbation_effects
-from identiscope.views import structure_tables as tables
-from identiscope.views.plotting import plot
-from identiscope.views.structure_plots import plot_effect_by_distance
+from identiscope.papers.structure_draft.corpus_structure import corpus_structure, shared_subspaces
+from identiscope.papers.structure_draft.perturbation import perturbation_effects
+from identiscope.views.plots.plotting import plot
+from identiscope.views.plots.structure import plot_effect_by_distance
+from identiscope.views.tables import structure as tables
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +66,7 @@ def test_plots(results: dict[str, xr.Dataset], name: str, options: dict[str, obj
 def test_w_at_a_threshold_is_cut_and_normalised(results: dict[str, xr.Dataset]) -> None:
     ax = Figure().add_subplot()
     plot(results["structure"], ax, values="structure", layer=1, head=2, threshold=0.2)
-    shown = ax.images[0].get_array()
+    shown: Any = ax.images[0].get_array()
     mean = results["structure"]["mean"].sel(layer=1, head=2).values
     expected = np.where(mean >= 0.2, mean, 0)
     total = expected.sum(1, keepdims=True)

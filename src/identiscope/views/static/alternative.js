@@ -42,7 +42,8 @@ function solve(matrix, right) {
     for (let column = 0; column <= row; column++) {
       let sum = matrix[row * size + column];
       for (let k = 0; k < column; k++) sum -= matrix[row * size + k] * matrix[column * size + k];
-      matrix[row * size + column] = row === column ? Math.sqrt(Math.max(sum, 1e-300)) : sum / matrix[column * size + column];
+      matrix[row * size + column] =
+        row === column ? Math.sqrt(Math.max(sum, 1e-300)) : sum / matrix[column * size + column];
     }
     for (let k = 0; k < row; k++) right[row] -= matrix[row * size + k] * right[k];
     right[row] /= matrix[row * size + row];
@@ -81,8 +82,7 @@ function nearest(basis, point, goal, dual) {
     const matrix = new Float64Array(size * size);
     for (let key = 0; key < keys; key++) {
       if (row[key] <= 0) continue;
-      for (let k = 0; k < size; k++)
-        for (let l = 0; l <= k; l++) matrix[k * size + l] += basis[k][key] * basis[l][key];
+      for (let k = 0; k < size; k++) for (let l = 0; l <= k; l++) matrix[k * size + l] += basis[k][key] * basis[l][key];
     }
     // With few positive weights the matrix is singular: a little of the identity, less as the gap closes.
     const ridge = 1e-12 + 1e-3 * Math.min(1, Math.hypot(...gap));
@@ -122,17 +122,24 @@ export function alternativeRow(weights, output, allowed, wish) {
   const freedom = places.length - basis.length;
   const found = { row: Float64Array.from(weights), freedom };
   if (freedom <= 0) return found;
-  const goal = Float64Array.from(basis, (vector) => vector.reduce((sum, value, place) => sum + value * start[place], 0));
+  const goal = Float64Array.from(basis, (vector) =>
+    vector.reduce((sum, value, place) => sum + value * start[place], 0),
+  );
   const top = Math.max(...start);
   const direction = start.map((value, place) =>
-    wish.kind === "away" ? -value / top : places[place] !== wish.key ? 0 : wish.kind === "least" ? -1 : 1
+    wish.kind === "away" ? -value / top : places[place] !== wish.key ? 0 : wish.kind === "least" ? -1 : 1,
   );
   let best = start;
   /** Farther and farther points; a Newton iteration that does not close its gap ends the search. @param {number[]} distances */
   const follow = (distances) => {
     const dual = new Float64Array(basis.length);
     for (const distance of distances) {
-      const { row, gap } = nearest(basis, start.map((value, place) => value + distance * direction[place]), goal, dual);
+      const { row, gap } = nearest(
+        basis,
+        start.map((value, place) => value + distance * direction[place]),
+        goal,
+        dual,
+      );
       if (gap > 1e-10) break;
       best = row.slice();
     }

@@ -1,12 +1,13 @@
 /** Maps of one head from its thin matrices: raw (eq. 1), effective (eq. 9), null (eq. 8), canonical. */
 
 import { flags, floats, positions, sizeOf, wholeNumbers } from "./decode.js";
+import { scaleOf } from "./scale.js";
 
 /**
  * One layer, unpacked: rounded factors as they came, and what else the maps need.
  * @typedef {{left: Int16Array, right: Int16Array, columns: number, groups: number}} Unpacked
  * @typedef {object} OpenLayer
- * @property {import("./data.js").Layer} described
+ * @property {import("./data.js").PackedLayer} described
  * @property {ArrayBuffer} buffer
  * @property {Unpacked|null} raw
  * @property {Unpacked|null} effective
@@ -16,7 +17,7 @@ import { flags, floats, positions, sizeOf, wholeNumbers } from "./decode.js";
  */
 
 /**
- * @param {import("./data.js").Layer} described
+ * @param {import("./data.js").PackedLayer} described
  * @param {ArrayBuffer} buffer
  * @returns {OpenLayer}
  */
@@ -105,18 +106,43 @@ function product({ left, right, columns }, layer) {
               cells[row * keys + at] += left[row * columns + column] * right[at * columns + column];
         break;
       }
-      let a0 = 0, a1 = 0, a2 = 0, a3 = 0, b0 = 0, b1 = 0, b2 = 0, b3 = 0;
-      let one = query * columns, two = (query + pair) * columns, place = from * columns;
+      let a0 = 0,
+        a1 = 0,
+        a2 = 0,
+        a3 = 0,
+        b0 = 0,
+        b1 = 0,
+        b2 = 0,
+        b3 = 0;
+      let one = query * columns,
+        two = (query + pair) * columns,
+        place = from * columns;
       for (let column = 0; column < columns; column++, one++, two++, place++) {
-        const a = left[one], b = left[two];
-        const r0 = right[place], r1 = right[place + columns], r2 = right[place + 2 * columns], r3 = right[place + 3 * columns];
-        a0 += a * r0; a1 += a * r1; a2 += a * r2; a3 += a * r3;
-        b0 += b * r0; b1 += b * r1; b2 += b * r2; b3 += b * r3;
+        const a = left[one],
+          b = left[two];
+        const r0 = right[place],
+          r1 = right[place + columns],
+          r2 = right[place + 2 * columns],
+          r3 = right[place + 3 * columns];
+        a0 += a * r0;
+        a1 += a * r1;
+        a2 += a * r2;
+        a3 += a * r3;
+        b0 += b * r0;
+        b1 += b * r1;
+        b2 += b * r2;
+        b3 += b * r3;
       }
       const cell = query * keys + from;
-      cells[cell] = a0; cells[cell + 1] = a1; cells[cell + 2] = a2; cells[cell + 3] = a3;
+      cells[cell] = a0;
+      cells[cell + 1] = a1;
+      cells[cell + 2] = a2;
+      cells[cell + 3] = a3;
       if (pair) {
-        cells[cell + keys] = b0; cells[cell + keys + 1] = b1; cells[cell + keys + 2] = b2; cells[cell + keys + 3] = b3;
+        cells[cell + keys] = b0;
+        cells[cell + keys + 1] = b1;
+        cells[cell + keys + 2] = b2;
+        cells[cell + keys + 3] = b3;
       }
     }
   }
@@ -136,16 +162,22 @@ function masked(layer, cells) {
 
 /**
  * @param {OpenLayer} layer @param {Float32Array} cells
- * @param {number|null} softcap @param {number|null} sink
+ * @param {import("./data.js").PackedRaw} packed @param {number} place
  */
-function softmax(layer, cells, softcap, sink) {
+function softmax(layer, cells, packed, place) {
   const { queries, keys } = layer.described;
+  const { softcap, position } = packed;
+  const sink = packed.sinks ? packed.sinks[place] : null;
+  const count = position ? position.values.shape[1] : 0;
+  const added = position ? floats(layer.buffer, position.values).subarray(place * count, (place + 1) * count) : null;
   for (let query = 0; query < queries; query++) {
     const base = query * keys;
+    const shift = position && position.by === "distance" ? queries - 1 - query : 0;
     let top = sink === null ? -Infinity : sink;
     for (let key = layer.start[query]; key < layer.stop[query]; key++) {
       if (layer.matrix && !layer.matrix[base + key]) continue;
       if (softcap !== null) cells[base + key] = Math.tanh(cells[base + key] / softcap) * softcap;
+      if (added) cells[base + key] += added[key + shift];
       if (cells[base + key] > top) top = cells[base + key];
     }
     let total = sink === null ? 0 : Math.exp(sink - top);
@@ -198,7 +230,7 @@ export function mapsOf(layer, place) {
   let raw = new Float32Array(queries * keys);
   if (layer.raw) {
     raw = masked(layer, product(factorsOf(layer, described.raw, layer.raw, place), layer));
-    softmax(layer, raw, described.raw.softcap, described.raw.sinks ? described.raw.sinks[place] : null);
+    softmax(layer, raw, described.raw, place);
   }
   storedRows(layer, described.raw, place, raw);
   /** @type {Float32Array|null} */
@@ -213,8 +245,15 @@ export function mapsOf(layer, place) {
     none = nullOf(layer, place, raw, cells);
     effective = cells;
   }
-  const limit = Math.max(largest(raw), largest(effective), largest(none));
-  return { raw, effective, null: none, canonical: canonicalOf(layer, place), queries, keys, limit };
+  return {
+    raw,
+    effective,
+    null: none,
+    canonical: canonicalOf(layer, place),
+    queries,
+    keys,
+    scale: scaleOf([raw, effective, none], keys),
+  };
 }
 
 /**
@@ -230,13 +269,6 @@ function nullOf(layer, place, raw, effective) {
     if (known[place * queries + query])
       for (let cell = query * keys; cell < (query + 1) * keys; cell++) cells[cell] = raw[cell] - effective[cell];
   return cells;
-}
-
-/** @param {Float32Array|null} cells */
-function largest(cells) {
-  let most = 0;
-  if (cells) for (let cell = 0; cell < cells.length; cell++) most = Math.max(most, Math.abs(cells[cell]));
-  return most;
 }
 
 /**
@@ -266,7 +298,10 @@ export function outputRows(layer, place) {
   if (!layer.effective || !described.effective || !described.output) return null;
   const { right, columns } = factorsOf(layer, described.effective, layer.effective, place);
   const [, rows, width] = described.output.matrix.shape;
-  const small = floats(layer.buffer, described.output.matrix).subarray(place * rows * width, (place + 1) * rows * width);
+  const small = floats(layer.buffer, described.output.matrix).subarray(
+    place * rows * width,
+    (place + 1) * rows * width,
+  );
   const result = new Float64Array(described.keys * width);
   for (let key = 0; key < described.keys; key++)
     for (let column = 0; column < columns; column++) {

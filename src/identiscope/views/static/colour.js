@@ -82,28 +82,55 @@ export function inkOn(colour) {
 }
 
 /**
- * Colours of a square-root scale from -limit to limit, as 511 packed RGBA numbers.
- * @param {Theme} theme
+ * From values to colours: white at zero, full at `limit` and beyond. `noise` is the weight that uniform attention would
+ * give in a long text: what is not twice as large fades, so that a map shows what stands out of it. `most` is the largest magnitude there is.
+ * @typedef {{limit: number, noise: number, most: number}} Scale
  */
-export function signedTable(theme) {
-  const table = new Uint32Array(511);
-  for (let at = 0; at < 511; at++) {
-    const [red, green, blue] = signedColour(theme, (at - 255) / 255);
-    table[at] = (255 << 24) | (blue << 16) | (green << 8) | red;
-  }
-  return table;
+
+/** Up to so many times the noise the scale is nearly linear, and from there on nearly logarithmic. */
+const LINEAR = 3;
+/** Below so many times the noise colours fade. */
+export const FADES = 2;
+
+/** How strong the colour of a value is, from 0 to 1. @param {Scale} scale @param {number} value */
+export function strengthOf({ limit, noise }, value) {
+  const size = Math.abs(value);
+  const whole = Math.asinh(limit / (LINEAR * noise));
+  const strength = whole > 0 ? Math.min(Math.asinh(size / (LINEAR * noise)) / whole, 1) : 0;
+  return strength * Math.min(size / (FADES * noise), 1);
 }
 
-/** @param {Theme} theme @param {number} root  from -1 to 1 */
-export function signedColour(theme, root) {
-  // Most weights are small: colours change faster near zero than the root alone would have it.
-  return between(root < 0 ? theme.negative : theme.positive, Math.abs(root) ** 0.7);
+/** The value at a place of the legend, from -1 to 1. @param {Scale} scale @param {number} place */
+export function valueAt({ limit, noise }, place) {
+  return LINEAR * noise * Math.sinh(place * Math.asinh(limit / (LINEAR * noise)));
+}
+
+/** @param {Theme} theme @param {Scale} scale @param {number} value */
+export function signedColour(theme, scale, value) {
+  return between(value < 0 ? theme.negative : theme.positive, strengthOf(scale, value));
+}
+
+/** Half as many colours as a table has. */
+const STEPS = 2047;
+
+/**
+ * Colours as packed RGBA numbers by the root of a value's share of the limit: a root is quick to take for every cell.
+ * @param {Theme} theme @param {Scale} scale
+ */
+export function colourTable(theme, scale) {
+  const table = new Uint32Array(2 * STEPS + 1);
+  for (let at = -STEPS; at <= STEPS; at++) {
+    const share = at / STEPS;
+    const [red, green, blue] = signedColour(theme, scale, share * Math.abs(share) * scale.limit);
+    table[STEPS + at] = (255 << 24) | (blue << 16) | (green << 8) | red;
+  }
+  return table;
 }
 
 /**
  * Paint cells on a canvas of one pixel a cell.
  * @param {Float32Array} cells @param {number} rows @param {number} columns @param {number} limit
- * @param {Uint32Array} table
+ * @param {Uint32Array} table  from `colourTable`
  */
 export function paint(cells, rows, columns, limit, table) {
   const canvas = document.createElement("canvas");
@@ -115,8 +142,8 @@ export function paint(cells, rows, columns, limit, table) {
   const scale = limit > 0 ? 1 / limit : 1;
   for (let cell = 0; cell < cells.length; cell++) {
     const value = cells[cell] * scale;
-    const root = Math.min(Math.sqrt(Math.abs(value)), 1) * 255;
-    pixels[cell] = table[255 + Math.round(value < 0 ? -root : root)];
+    const root = Math.min(Math.sqrt(Math.abs(value)), 1) * STEPS;
+    pixels[cell] = table[STEPS + Math.round(value < 0 ? -root : root)];
   }
   context.putImageData(image, 0, 0);
   return canvas;

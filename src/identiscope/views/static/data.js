@@ -1,39 +1,175 @@
 /**
  * What a page is made of. Everything the viewer shows comes from one such object, wherever it was read from: a report
- * embeds it, a server sends it, a notebook passes it. `views/packing.py` and `views/report_data.py` write it.
+ * embeds it, a server sends it, a notebook passes it.
+ */
+// Written by views/page/typedefs.py from views/page/shapes.py, from here on
+/**
+ * @typedef {object} Tokens  the text; keys where they are of another text
+ * @property {string[]} queries
+ * @property {string[]|null} keys
  *
- * @typedef {{kind: "zigzag"|"float32"|"uint32"|"bits", offset: number, shape: number[]}} Described  an array in a chunk
- * @typedef {{left: Described, right: Described, left_step: number[], right_step: number[]}} Factors
- * @typedef {{factors: Factors|null, levels: number, rows: Described|null, cells: Described|null}} PackedMap
- * @typedef {PackedMap & {softcap: number|null, sinks: number[]|null}} PackedRaw
- * @typedef {object} Layer
+ * @typedef {object} NamedMap  a map that every head has, or may have, and what it says
+ * @property {string} name
+ * @property {string} title
+ * @property {string} note
+ *
+ * @typedef {object} Described  an array in a chunk
+ * @property {"zigzag"|"float32"|"uint32"|"bits"} kind
+ * @property {number} offset
+ * @property {number[]} shape
+ *
+ * @typedef {object} Mask  the keys that a query may look at
+ * @property {Described} [start]
+ * @property {Described} [stop]
+ * @property {Described} [matrix]
+ *
+ * @typedef {object} Factors  two thin matrices, whole numbers times a step
+ * @property {Described} left
+ * @property {Described} right
+ * @property {number[]} left_step
+ * @property {number[]} right_step
+ *
+ * @typedef {object} Position  a bias of logits by head: of key − query + queries − 1, or of the key
+ * @property {"distance"|"key"} by
+ * @property {Described} values
+ *
+ * @typedef {object} PackedRaw  raw attention: the factors are of its logits
+ * @property {Factors|null} factors
+ * @property {number} levels
+ * @property {Described|null} rows
+ * @property {Described|null} cells
+ * @property {number|null} softcap
+ * @property {Position|null} position
+ * @property {number[]|null} sinks
+ *
+ * @typedef {object} PackedMap  maps of a layer's heads: factors, and rows stored cell by cell
+ * @property {Factors|null} factors
+ * @property {number} levels
+ * @property {Described|null} rows
+ * @property {Described|null} cells
+ *
+ * @typedef {object} Output  T of each head in the coordinates of the right factor
+ * @property {Described} matrix
+ * @property {number[]} row_error
+ *
+ * @typedef {object} Canonical  canonical maps of some heads
+ * @property {number[]} heads
+ * @property {number} levels
+ * @property {Described} cells
+ *
+ * @typedef {object} PackedLayer  one layer's attention
  * @property {number} layer
  * @property {number[]} heads
  * @property {number} queries
  * @property {number} keys
  * @property {string} chunk
- * @property {{start?: Described, stop?: Described, matrix?: Described}|null} mask
+ * @property {Mask|null} mask
  * @property {PackedRaw} raw
  * @property {PackedMap|null} effective
  * @property {Described|null} null_rows  by head and query: whether null attention is more than rounding there
- * @property {{matrix: Described, row_error: number[]}} [output]
- * @property {{heads: number[], levels: number, cells: Described}|null} canonical
+ * @property {Output} [output]
+ * @property {Canonical|null} canonical
  * @property {(number|null)[]} null_share
  * @property {(number|null)[]} correlation
  * @property {Object<string, number>} error
  *
- * @typedef {{layer: number, head: number, query: number, key: number, weight: number, lower: number, upper: number}} Interval
- * @typedef {{layers: number[], inputs: string[], outputs: string[], chunk: string, contribution: Described,
- *   error: Described|null, mode: string, norm: string}} Attribution
- * @typedef {{layers: number[], probes: string[], rate: (number|null)[][], low: (number|null)[][], high: (number|null)[][],
- *   guess: number|null, title: string, note?: string}} TokenRates
- * @typedef {{rows: string[], columns: string[], places: number[][]|null, chunk: string, levels: number, cells: Described,
- *   note: string}} Structure
- * @typedef {{queries: string[], keys: string[]|null}} Tokens
- * @typedef {{name: string, meaning: string, mean: (number|null)[][], deviation: (number|null)[][]}} GridColumn
- * @typedef {{title: string, layers: number[], heads: number[], columns: GridColumn[]}} Grid
- * @typedef {{name: string, columns: string[], rows: (string|number|null)[][]}} Table
- * @typedef {object} Header
+ * @typedef {object} Interval  what one weight may be
+ * @property {number} layer
+ * @property {number} head
+ * @property {number} query
+ * @property {number} key
+ * @property {number} weight
+ * @property {number} lower
+ * @property {number} upper
+ *
+ * @typedef {object} Place  a row of a head
+ * @property {number} layer
+ * @property {number} head
+ * @property {number} row
+ *
+ * @typedef {object} AttentionData  all heads of a text, with what of them is real
+ * @property {Tokens} tokens
+ * @property {NamedMap[]} maps
+ * @property {PackedLayer[]} layers
+ * @property {Interval[]} intervals
+ * @property {Place|null} start  what to show first
+ *
+ * @typedef {object} MapLayer  matrices of one layer; layer and heads are null where there is no such axis
+ * @property {number|string|null} layer
+ * @property {number[]|null} heads
+ * @property {string} chunk
+ * @property {Described} cells  [head, row, column]; -32768 where there is no number
+ *
+ * @typedef {object} MapData  a matrix for every head: (code/levels)² with the code's sign, times peak
+ * @property {string} variable
+ * @property {string[]} axes  of rows and of columns
+ * @property {string[]} rows
+ * @property {string[]} columns
+ * @property {MapLayer[]} layers
+ * @property {number} levels
+ * @property {number} peak
+ * @property {number} error  no cell is off by more
+ *
+ * @typedef {object} StripVariable  numbers [row, column], or [word, row, column] where there are words
+ * @property {string} name
+ * @property {Described} values
+ * @property {Described|null} error
+ *
+ * @typedef {object} StripData  rows of numbers over the text, once or for each word
+ * @property {string[]} axes  of rows, of columns, and of words if there are any
+ * @property {(number|string)[]} rows
+ * @property {string[]} columns
+ * @property {string[]|null} words
+ * @property {string} chunk
+ * @property {StripVariable[]} variables
+ * @property {string} note
+ *
+ * @typedef {object} HeadColumn  a number for every layer and head
+ * @property {string} name
+ * @property {string} meaning
+ * @property {((number|null)[])[]} values
+ * @property {((number|null)[])[]|null} deviation
+ *
+ * @typedef {object} HeadData  numbers by layer and head
+ * @property {(number|string)[]} layers
+ * @property {number[]} heads
+ * @property {HeadColumn[]} columns
+ *
+ * @typedef {object} CurveData  shares by layer, a line for each name
+ * @property {(number|string)[]} layers
+ * @property {string[]} names
+ * @property {((number|null)[])[]} rate
+ * @property {((number|null)[])[]} low
+ * @property {((number|null)[])[]} high
+ * @property {number|null} guess
+ *
+ * @typedef {object} FreedomCell  a weight and the interval that it may lie in
+ * @property {string} name
+ * @property {number|null} weight
+ * @property {number} lower
+ * @property {number} upper
+ *
+ * @typedef {object} FreedomData  weights and what they may be
+ * @property {FreedomCell[]} cells
+ *
+ * @typedef {object} Table  plain values
+ * @property {string} name
+ * @property {string[]} columns
+ * @property {((string|number|boolean|null)[])[]} rows
+ *
+ * @typedef {object} PlainData  a picture, if there is one, and tables
+ * @property {string|null} image
+ * @property {Table[]} tables
+ *
+ * @typedef {object} SectionHeader  a part of the page
+ * @property {string} name  of this section alone: its element's id, the beginning of its chunks' names
+ * @property {"attention"|"map"|"structure"|"mixture"|"token"|"score"|"head"|"curve"|"freedom"|"plain"} kind
+ * @property {string} title
+ * @property {string} says  one sentence
+ * @property {string[]} chunks  named as `data` does; on the page their names are `name.chunk`
+ * @property {AttentionData|MapData|StripData|HeadData|CurveData|FreedomData|PlainData} data
+ *
+ * @typedef {object} Header  what a page is made of
  * @property {string} format
  * @property {string} version
  * @property {string} title
@@ -41,24 +177,18 @@
  * @property {string[]} verdict
  * @property {string[]} notes
  * @property {boolean} [live]  whether more can be computed for what is looked at, as on a server's page
- * @property {Place|null} start  what to show first
- * @property {Tokens|null} tokens
- * @property {Layer[]} layers
- * @property {Interval[]} intervals
- * @property {Attribution|null} attribution
- * @property {TokenRates|null} token_rates
- * @property {Structure|null} structure
- * @property {Grid[]} grids  of a corpus
- * @property {TokenRates[]} curves  of a corpus
- * @property {{image: string, caption: string}[]} figures
- * @property {Table[]} tables
+ * @property {SectionHeader[]} sections
  *
+ * @typedef {{attention: AttentionData, map: MapData, structure: MapData, mixture: StripData, token: StripData, score: StripData, head: HeadData, curve: CurveData, freedom: FreedomData, plain: PlainData}} Shapes  by kind of section
+ */
+// to here.
+
+/**
  * @typedef {object} PageData  a header, and its chunks (gzip) when asked for by name
  * @property {Header} header
  * @property {(name: string) => Promise<Uint8Array>} chunk
  *
  * @typedef {{raw: Float32Array, effective: Float32Array|null, null: Float32Array|null, canonical: Float32Array|null,
- *   queries: number, keys: number, limit: number}} Maps  with the largest magnitude in the first three
- * @typedef {{layer: number, head: number, row: number}} Place
+ *   queries: number, keys: number, scale: import("./colour.js").Scale}} Maps  with one colour scale for the first three
  */
 export {};

@@ -1,4 +1,4 @@
-/** Bytes back into arrays: what `views/packing.py` wrote. */
+/** Bytes back into arrays: what `views/page/packing.py` wrote. */
 
 /** The 85 characters of a report's text form, in order: none that HTML gives a meaning to. */
 export const ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%()*+-;=?@^_`{|}~.,:";
@@ -86,4 +86,13 @@ export function flags(buffer, described) {
   const values = new Uint8Array(count);
   for (let place = 0; place < count; place++) values[place] = (bytes[place >> 3] >> (7 - (place & 7))) & 1;
   return values;
+}
+
+/**
+ * The cells of a head's map by its name; null where it was not computed.
+ * @param {import("./data.js").Maps} maps @param {string} name @returns {Float32Array|null}
+ */
+export function cellsOf(maps, name) {
+  const cells = /** @type {Record<string, unknown>} */ (/** @type {unknown} */ (maps))[name];
+  return cells instanceof Float32Array ? cells : null;
 }

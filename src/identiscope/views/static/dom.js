@@ -17,7 +17,9 @@ export function html(tag, attributes = {}, ...children) {
  * @returns {SVGElement}
  */
 export function svg(tag, attributes = {}, ...children) {
-  return /** @type {SVGElement} */ (filled(document.createElementNS("http://www.w3.org/2000/svg", tag), attributes, children));
+  return /** @type {SVGElement} */ (
+    filled(document.createElementNS("http://www.w3.org/2000/svg", tag), attributes, children)
+  );
 }
 
 /** @param {Element} element @param {Object<string, any>} attributes @param {(Node|string|null)[]} children */
@@ -37,7 +39,7 @@ export function choice(label, options, onchange) {
     html(
       "select",
       { onchange: (/** @type {Event} */ event) => onchange(/** @type {HTMLSelectElement} */ (event.target).value) },
-      ...options.map(({ value, text }) => html("option", { value }, text))
+      ...options.map(({ value, text }) => html("option", { value }, text)),
     )
   );
   return { list, element: html("label", { class: "choice" }, html("span", {}, label), list) };

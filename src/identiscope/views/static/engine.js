@@ -15,11 +15,12 @@ const REMEMBERED = 2 ** 23;
  */
 
 /**
- * @param {import("./data.js").PageData} data
+ * @param {import("./data.js").PackedLayer[]} layers
+ * @param {(name: string) => Promise<Uint8Array>} chunk
  * @param {(() => Worker)|null} makeWorker
  * @returns {Engine}
  */
-export function makeEngine(data, makeWorker) {
+export function makeEngine(layers, chunk, makeWorker) {
   const { ask, close, threaded } = makeAsker(makeWorker);
   /** @type {Map<number, Promise<any>>} */
   const opened = new Map();
@@ -29,8 +30,8 @@ export function makeEngine(data, makeWorker) {
   const open = (layer) => {
     let opening = opened.get(layer);
     if (!opening) {
-      const described = data.header.layers[layer];
-      opening = data.chunk(described.chunk).then((bytes) => ask({ op: "open", layer, described, bytes }));
+      const described = layers[layer];
+      opening = chunk(described.chunk).then((bytes) => ask({ op: "open", layer, described, bytes }));
       opened.set(layer, opening);
     }
     return opening;
@@ -44,7 +45,7 @@ export function makeEngine(data, makeWorker) {
       if (!asked) {
         asked = open(layer).then(() => ask({ op: "maps", layer, place }));
         remembered.set(name, asked);
-        const { queries, keys } = data.header.layers[layer];
+        const { queries, keys } = layers[layer];
         const most = Math.max(2, Math.floor(REMEMBERED / (3 * queries * keys)));
         for (const old of Array.from(remembered.keys()).slice(0, -most)) remembered.delete(old);
       }
@@ -68,7 +69,11 @@ function makeAsker(makeWorker) {
   if (!worker) {
     // No worker may be made here (some notebooks forbid it): the same answers, on the page's own thread.
     const answer = makeAnswerer();
-    return { ask: (/** @type {import("./worker.js").Question} */ question) => answer(question), close() {}, threaded: false };
+    return {
+      ask: (/** @type {import("./worker.js").Question} */ question) => answer(question),
+      close() {},
+      threaded: false,
+    };
   }
   const made = worker;
   let count = 0;

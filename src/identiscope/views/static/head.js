@@ -1,7 +1,9 @@
 /** One head: raw, effective, null and canonical attention side by side. */
 
+import { FADES } from "./colour.js";
+import { cellsOf } from "./decode.js";
 import { html, svg } from "./dom.js";
-import { makeMapPanel, scaleBar } from "./map_panel.js";
+import { LEGEND, makeMapPanel, scaleBar } from "./map_panel.js";
 import { saveButtons } from "./saving.js";
 import { makeSection } from "./section.js";
 import { number, shown, small } from "./text.js";
@@ -10,29 +12,19 @@ const HEAD_NOTE =
   "The same head four times, on one colour scale: what the softmax gave (eq. 1), the part that reaches the output (eq. 9)," +
   " the part that does not (eq. 8), and of all attention with this output the most even one. Rows look, columns are looked at.";
 
-/** @type {{name: "raw"|"effective"|"null"|"canonical", title: string, note: string}[]} */
-const MAPS = [
-  { name: "raw", title: "Raw", note: "A, what the softmax gave; rows sum to 1 (eq. 1)." },
-  { name: "effective", title: "Effective", note: "A⊥, the projection on what the output can depend on; may be negative (eq. 9)." },
-  { name: "null", title: "Null", note: "A∥ = A − A⊥, which the values send to zero: no effect on the output (eq. 8)." },
-  { name: "canonical", title: "Canonical", note: "Of all attention ≥ 0 with the same output and sums, the shortest: unique (open question of §3.4)." },
-];
-
 /**
- * @param {import("./data.js").Header} header
+ * @param {import("./attention_view.js").Attended} about
  * @param {() => import("./colour.js").Theme} theme
  * @param {(row: number) => void} chooseRow
  */
-export function makeHead(header, theme, chooseRow) {
-  const tokens = header.tokens ?? { queries: [], keys: null };
+export function makeHead(about, theme, chooseRow) {
+  const tokens = about.tokens;
   const [queries, keys] = [tokens.queries, tokens.keys ?? tokens.queries];
   const view = { left: 0, top: 0, zoom: 1 };
-  /** @type {{maps: import("./data.js").Maps, layer: import("./data.js").Layer, head: number, row: number|null}|null} */
+  /** @type {{maps: import("./data.js").Maps, layer: import("./data.js").PackedLayer, head: number, row: number|null}|null} */
   let current = null;
   /** @type {Map<string, import("./data.js").Interval>} */
-  const bounds = new Map(
-    header.intervals.map((one) => [`${one.layer} ${one.head} ${one.query} ${one.key}`, one])
-  );
+  const bounds = new Map(about.intervals.map((one) => [`${one.layer} ${one.head} ${one.query} ${one.key}`, one]));
   const label = () => (current ? `layer ${current.layer.layer}, head ${current.head}` : "");
   const file = (/** @type {string} */ name) => `${name}-layer-${current?.layer.layer}-head-${current?.head}`;
 
@@ -41,27 +33,31 @@ export function makeHead(header, theme, chooseRow) {
     const rows = [["query", "key", "query_token", "key_token", ...names, "lower", "upper"]];
     if (!current) return rows;
     const { maps, layer, head } = current;
-    const chosen = names.map((name) => /** @type {Float32Array|null} */ (maps[/** @type {"raw"} */ (name)]));
+    const chosen = names.map((name) => cellsOf(maps, name));
     for (let query = 0; query < maps.queries; query++)
       for (let key = 0; key < maps.keys; key++) {
         const bound = bounds.get(`${layer.layer} ${head} ${query} ${key}`);
         const cell = query * maps.keys + key;
         rows.push([
-          query, key, queries[query] ?? "", keys[key] ?? "",
+          query,
+          key,
+          queries[query] ?? "",
+          keys[key] ?? "",
           ...chosen.map((cells) => (cells ? cells[cell] : null)),
-          bound ? bound.lower : null, bound ? bound.upper : null,
+          bound ? bound.lower : null,
+          bound ? bound.upper : null,
         ]);
       }
     return rows;
   };
 
-  const section = makeSection("maps", "Attention of the head", HEAD_NOTE, () => ({
+  const section = makeSection(`${about.name}_maps`, "Attention of the head", HEAD_NOTE, () => ({
     name: file("attention"),
     picture: () => together(),
-    table: table(["raw", "effective", "null", "canonical"]),
+    table: table(about.maps.map((one) => one.name)),
   }));
   const tip = html("div", { class: "tip", role: "status", hidden: true });
-  const panels = MAPS.map(({ name, title, note }) => {
+  const panels = about.maps.map(({ name, title, note }) => {
     const panel = makeMapPanel({
       title: `${title} attention`,
       window: view,
@@ -75,8 +71,15 @@ export function makeHead(header, theme, chooseRow) {
     });
     const enlarge = html(
       "button",
-      { type: "button", class: "small", "aria-pressed": "false", "aria-label": `Enlarge the ${name} map`, title: "Enlarge", onclick: () => toggle(name) },
-      "⤢"
+      {
+        type: "button",
+        class: "small",
+        "aria-pressed": "false",
+        "aria-label": `Enlarge the ${name} map`,
+        title: "Enlarge",
+        onclick: () => toggle(name),
+      },
+      "⤢",
     );
     const element = html(
       "figure",
@@ -85,21 +88,30 @@ export function makeHead(header, theme, chooseRow) {
         "figcaption",
         {},
         html("h3", {}, title),
-        html("div", { class: "saving" }, enlarge, saveButtons(() => ({
-          name: file(name),
-          picture: () => panel.picture(`${note} ${header.title}, ${label()}.`),
-          table: table([name]),
-        }))),
-        html("p", {}, note)
+        html(
+          "div",
+          { class: "saving" },
+          enlarge,
+          saveButtons(() => ({
+            name: file(name),
+            picture: () => panel.picture(`${note} ${about.title}, ${label()}.`),
+            table: table([name]),
+          })),
+        ),
+        html("p", {}, note),
       ),
-      panel.element
+      panel.element,
     );
     return { name, title, panel, element, enlarge };
   });
   const stats = html("p", { class: "stats", "aria-live": "polite" });
   const bar = html("div", { class: "bar" });
   const zoomButton = (/** @type {string} */ text, /** @type {string} */ says, /** @type {number} */ by) =>
-    html("button", { type: "button", class: "small", "aria-label": says, onclick: () => panels[0].panel.zoom(by) }, text);
+    html(
+      "button",
+      { type: "button", class: "small", "aria-label": says, onclick: () => panels[0].panel.zoom(by) },
+      text,
+    );
   const tools = html(
     "div",
     { class: "tools" },
@@ -109,9 +121,9 @@ export function makeHead(header, theme, chooseRow) {
       { role: "group", "aria-label": "Zoom of all maps" },
       zoomButton("+", "Zoom in", 2),
       zoomButton("−", "Zoom out", 0.5),
-      zoomButton("Whole map", "Show the whole map", 1e-9)
+      zoomButton("Whole map", "Show the whole map", 1e-9),
     ),
-    html("span", { class: "hint" }, "drag to move · Ctrl and wheel, or + and −, to zoom · click a row to look into it")
+    html("span", { class: "hint" }, "drag to move · Ctrl and wheel, or + and −, to zoom · click a row to look into it"),
   );
   const grid = html("div", { class: "panels" }, ...panels.map((one) => one.element));
   section.body.append(stats, tools, grid, tip);
@@ -142,13 +154,13 @@ export function makeHead(header, theme, chooseRow) {
         html("bdi", {}, shown(queries[cell.row] ?? String(cell.row), 32)),
         ` (${cell.row}) → `,
         html("bdi", {}, shown(keys[cell.column] ?? String(cell.column), 32)),
-        ` (${cell.column})`
+        ` (${cell.column})`,
       ),
-      ...MAPS.map(({ name, title }) => {
-        const cells = maps[name];
+      ...about.maps.map(({ name, title }) => {
+        const cells = cellsOf(maps, name);
         return line(title.toLowerCase(), cells ? number(cells[at], 4) : "not computed");
       }),
-      line("may be", bound ? `${number(bound.lower)} … ${number(bound.upper)}` : "not computed")
+      line("may be", bound ? `${number(bound.lower)} … ${number(bound.upper)}` : "not computed"),
     );
     if (!event) return;
     const box = section.body.getBoundingClientRect();
@@ -158,7 +170,9 @@ export function makeHead(header, theme, chooseRow) {
   }
 
   function together() {
-    const parts = panels.filter((one) => current && current.maps[one.name]).map((one) => one.panel.picture(""));
+    const parts = panels
+      .filter((one) => current && cellsOf(current.maps, one.name))
+      .map((one) => one.panel.picture(""));
     let x = 0;
     let height = 0;
     for (const part of parts) {
@@ -168,38 +182,43 @@ export function makeHead(header, theme, chooseRow) {
     }
     return svg(
       "svg",
-      { xmlns: "http://www.w3.org/2000/svg", width: x, height: height + 28, viewBox: `0 0 ${x} ${height + 28}`, "font-family": "system-ui, sans-serif" },
+      {
+        xmlns: "http://www.w3.org/2000/svg",
+        width: x,
+        height: height + 28,
+        viewBox: `0 0 ${x} ${height + 28}`,
+        "font-family": "system-ui, sans-serif",
+      },
       svg("rect", { width: x, height: height + 28, fill: theme().paper }),
       ...parts,
-      svg("text", { x: 12, y: height + 12, "font-size": 12, fill: theme().faint }, `${header.title}, ${label()}. ${HEAD_NOTE}`)
+      svg(
+        "text",
+        { x: 12, y: height + 12, "font-size": 12, fill: theme().faint },
+        `${about.title}, ${label()}. ${HEAD_NOTE}`,
+      ),
     );
   }
 
   function refresh() {
     if (!current) return;
     const { maps, layer, head, row } = current;
-    const { limit } = maps;
-    const missing = {
-      raw: "",
-      effective: "Needs the head's values, which were not given.",
-      null: "Needs the head's values, which were not given.",
-      canonical: maps.effective
-        ? header.live
-          ? "Not computed for this head yet: the button above does so."
-          : "Not computed for this head. It is for the heads that are chosen when the report is made: identiscope report --canonical."
-        : "Needs the head's values, which were not given.",
-    };
+    // Where there are values, all maps of a head follow from the page, but for one that is computed for some heads only.
+    const missing = !maps.effective
+      ? "Needs the head's values, which were not given."
+      : about.live
+        ? "Not computed for this head yet: the button above does so."
+        : "Not computed for this head. It is for the heads that are chosen when the report is made: identiscope report --canonical.";
     for (const { name, panel } of panels)
       panel.show({
-        cells: maps[name],
+        cells: cellsOf(maps, name),
         rows: maps.queries,
         columns: maps.keys,
-        limit,
+        scale: maps.scale,
         signed: true,
         rowLabel: (place) => queries[place] ?? String(place),
         columnLabel: (place) => keys[place] ?? String(place),
         chosen: row,
-        missing: missing[name],
+        missing,
       });
     const place = layer.heads.indexOf(head);
     const errors = Object.entries(layer.error).map(([name, error]) => `${name} ${small(error)}`);
@@ -208,10 +227,28 @@ export function makeHead(header, theme, chooseRow) {
       layer.effective
         ? ` · null share ${number(layer.null_share[place])} · correlation of raw and effective ${number(layer.correlation[place])}`
         : "",
-      html("span", { class: "hint" }, ` · largest rounding error in this page, of all cells of the layer: ${errors.join(", ")}`)
+      html(
+        "span",
+        { class: "hint" },
+        ` · largest rounding error in this page, of all cells of the layer: ${errors.join(", ")}`,
+      ),
     );
     bar.replaceChildren(
-      svg("svg", { width: 240, height: 28, role: "img", "aria-label": `colour scale from minus ${number(limit, 2)} over zero to ${number(limit, 2)}, square root` }, ...scaleBar(theme(), limit))
+      svg(
+        "svg",
+        {
+          width: LEGEND,
+          height: 28,
+          role: "img",
+          "aria-label": `colour scale from minus ${number(maps.scale.limit, 2)} over zero to ${number(maps.scale.limit, 2)}, nearly logarithmic; weights below ${small(FADES * maps.scale.noise)} fade`,
+        },
+        ...scaleBar(theme(), maps.scale),
+      ),
+      html(
+        "span",
+        { class: "hint", title: "Twice the weight that uniform attention would give, or 0.04 in a short text." },
+        `weights below ${small(FADES * maps.scale.noise)} fade`,
+      ),
     );
     section.heading.textContent = `Attention of layer ${layer.layer}, head ${head}`;
   }
@@ -219,7 +256,7 @@ export function makeHead(header, theme, chooseRow) {
   return {
     element: section.element,
     panels,
-    /** @param {import("./data.js").Maps} maps @param {import("./data.js").Layer} layer @param {number} head @param {number|null} row */
+    /** @param {import("./data.js").Maps} maps @param {import("./data.js").PackedLayer} layer @param {number} head @param {number|null} row */
     show(maps, layer, head, row) {
       current = { maps, layer, head, row };
       refresh();

@@ -1,6 +1,7 @@
 /** Who looks at whom: lines from the tokens that look to those looked at. */
 
 import { choice, html, svg } from "./dom.js";
+import { cellsOf } from "./decode.js";
 import { framed } from "./saving.js";
 import { makeSection } from "./section.js";
 import { shown } from "./text.js";
@@ -13,23 +14,30 @@ const MOST = 600;
 const STEP = 19;
 
 /**
- * @param {import("./data.js").Header} header
+ * @param {import("./attention_view.js").Attended} about
  * @param {() => import("./colour.js").Theme} theme
  * @param {(row: number) => void} chooseRow
  */
-export function makeLines(header, theme, chooseRow) {
-  const tokens = header.tokens ?? { queries: [], keys: null };
+export function makeLines(about, theme, chooseRow) {
+  const tokens = about.tokens;
   const [queries, keys] = [tokens.queries, tokens.keys ?? tokens.queries];
   /** @type {{maps: import("./data.js").Maps, layer: number, head: number, row: number}|null} */
   let current = null;
-  /** @type {"raw"|"effective"|"null"|"canonical"} */
-  let name = "raw";
+  const first = about.maps[0].name;
+  let name = first;
   let only = false;
-  const section = makeSection("lines", "Token to token", LINES_NOTE, () => ({
+  const section = makeSection(`${about.name}_lines`, "Token to token", LINES_NOTE, () => ({
     name: `lines-${name}-layer-${current?.layer}-head-${current?.head}`,
     picture: () => {
       const { parts, height } = drawing(560, theme());
-      return framed(theme(), `${header.title}: ${name}, layer ${current?.layer}, head ${current?.head}`, LINES_NOTE, 560, height, ...parts);
+      return framed(
+        theme(),
+        `${about.title}: ${name}, layer ${current?.layer}, head ${current?.head}`,
+        LINES_NOTE,
+        560,
+        height,
+        ...parts,
+      );
     },
     table: () => [
       ["query", "key", "query_token", "key_token", name],
@@ -38,22 +46,29 @@ export function makeLines(header, theme, chooseRow) {
   }));
   const maps = choice(
     "Map",
-    ["raw", "effective", "null", "canonical"].map((value) => ({ value, text: value })),
+    about.maps.map((one) => ({ value: one.name, text: one.title.toLowerCase() })),
     (value) => {
-      name = /** @type {"raw"} */ (value);
+      name = value;
       draw();
-    }
+    },
   );
-  const rows = choice("Show", [{ value: "all", text: "the strongest of all" }, { value: "row", text: "the chosen row only" }], (value) => {
-    only = value === "row";
-    draw();
-  });
+  const rows = choice(
+    "Show",
+    [
+      { value: "all", text: "the strongest of all" },
+      { value: "row", text: "the chosen row only" },
+    ],
+    (value) => {
+      only = value === "row";
+      draw();
+    },
+  );
   const holder = html("div", { class: "lines", tabindex: "0", role: "group", "aria-label": "Lines between tokens" });
   section.body.append(html("div", { class: "tools" }, maps.element, rows.element), holder);
 
   /** @returns {{query: number, key: number, weight: number}[]} */
   function strongest() {
-    const cells = current ? current.maps[name] : null;
+    const cells = current ? cellsOf(current.maps, name) : null;
     if (!current || !cells) return [];
     const width = current.maps.keys;
     const from = only ? current.row * width : 0;
@@ -64,10 +79,11 @@ export function makeLines(header, theme, chooseRow) {
     const counts = new Uint32Array(257);
     for (let cell = from; cell < to; cell++) counts[Math.floor((256 * Math.abs(cells[cell])) / (top || 1))]++;
     let level = 256;
-    for (let sum = counts[256]; level > 8 && sum + counts[level - 1] <= MOST; ) sum += counts[--level];
+    for (let sum = counts[256]; level > 8 && sum + counts[level - 1] <= MOST;) sum += counts[--level];
     const found = [];
     for (let cell = from; cell < to && top > 0; cell++)
-      if (256 * Math.abs(cells[cell]) >= level * top) found.push({ query: Math.floor(cell / width), key: cell % width, weight: cells[cell] });
+      if (256 * Math.abs(cells[cell]) >= level * top)
+        found.push({ query: Math.floor(cell / width), key: cell % width, weight: cells[cell] });
     return found.sort((one, other) => Math.abs(other.weight) - Math.abs(one.weight)).slice(0, 2 * MOST);
   }
 
@@ -85,21 +101,30 @@ export function makeLines(header, theme, chooseRow) {
         stroke: weight < 0 ? colours.series[0] : colours.series[1],
         "stroke-width": 0.6 + (3.4 * Math.abs(weight)) / top,
         "stroke-opacity": 0.12 + (0.78 * Math.abs(weight)) / top,
-      })
+      }),
     );
     const rowNow = current ? current.row : -1;
     const text = { "font-size": 12.5 };
     queries.forEach((token, place) => {
       const label = svg(
         "text",
-        { ...text, x: side, y: y(place) + 4, "text-anchor": "end", fill: place === rowNow ? colours.mark : colours.ink, "font-weight": place === rowNow ? 700 : 400, cursor: "pointer", "data-query": place },
-        shown(token, 16)
+        {
+          ...text,
+          x: side,
+          y: y(place) + 4,
+          "text-anchor": "end",
+          fill: place === rowNow ? colours.mark : colours.ink,
+          "font-weight": place === rowNow ? 700 : 400,
+          cursor: "pointer",
+          "data-query": place,
+        },
+        shown(token, 16),
       );
       label.addEventListener("click", () => chooseRow(place));
       parts.push(label);
     });
     keys.forEach((token, place) =>
-      parts.push(svg("text", { ...text, x: width - side, y: y(place) + 4, fill: colours.ink }, shown(token, 16)))
+      parts.push(svg("text", { ...text, x: width - side, y: y(place) + 4, fill: colours.ink }, shown(token, 16))),
     );
     return { parts, height: 24 + Math.max(queries.length, keys.length) * STEP };
   }
@@ -108,8 +133,20 @@ export function makeLines(header, theme, chooseRow) {
     if (!current) return;
     const width = Math.max(300, Math.min(holder.clientWidth || 600, 820));
     const { parts, height } = drawing(width, theme());
-    holder.replaceChildren(svg("svg", { width, height, role: "img", "aria-label": `${name} attention as lines`, "font-family": "system-ui, sans-serif" }, ...parts));
-    for (const option of maps.list.options) option.disabled = !current.maps[/** @type {"raw"} */ (option.value)];
+    holder.replaceChildren(
+      svg(
+        "svg",
+        {
+          width,
+          height,
+          role: "img",
+          "aria-label": `${name} attention as lines`,
+          "font-family": "system-ui, sans-serif",
+        },
+        ...parts,
+      ),
+    );
+    for (const option of maps.list.options) option.disabled = !cellsOf(current.maps, option.value);
   }
 
   const watcher = new ResizeObserver(() => draw());
@@ -121,9 +158,9 @@ export function makeLines(header, theme, chooseRow) {
     /** @param {import("./data.js").Maps} found @param {number} layer @param {number} head @param {number} row */
     show(found, layer, head, row) {
       current = { maps: found, layer, head, row };
-      if (!found[name]) {
-        name = "raw";
-        maps.list.value = "raw";
+      if (!cellsOf(found, name)) {
+        name = first;
+        maps.list.value = first;
       }
       draw();
     },

@@ -1,6 +1,6 @@
 /** A map on a canvas: labels on both axes, a crosshair, zoom and pan; several panels may share one window on it. */
 
-import { css, paint, signedColour, signedTable } from "./colour.js";
+import { colourTable, css, paint, signedColour, valueAt } from "./colour.js";
 import { html, svg } from "./dom.js";
 import { framed } from "./saving.js";
 import { number, shown } from "./text.js";
@@ -13,7 +13,7 @@ import { number, shown } from "./text.js";
  * @property {Float32Array|null} cells
  * @property {number} rows
  * @property {number} columns
- * @property {number} limit  of the colour scale
+ * @property {import("./colour.js").Scale} scale
  * @property {boolean} signed  whether there may be negative cells
  * @property {(row: number) => string} rowLabel
  * @property {(column: number) => string} columnLabel
@@ -88,7 +88,7 @@ export function makeMapPanel(options) {
       MARGIN.left - left * size.x,
       MARGIN.top - offset * size.y,
       content.columns * size.x,
-      content.rows * size.y
+      content.rows * size.y,
     );
     const band = (/** @type {number|null} */ row, /** @type {string} */ colour) => {
       if (row === null) return;
@@ -210,10 +210,13 @@ export function makeMapPanel(options) {
       if (other) {
         const distance = (/** @type {{x: number, y: number}} */ one) => Math.hypot(one.x - other.x, one.y - other.y);
         const box = canvas.getBoundingClientRect();
-        zoomTo((options.window.zoom * distance({ x: event.clientX, y: event.clientY })) / Math.max(distance(before), 1), {
-          x: (other.x - box.left - MARGIN.left) / area.width,
-          y: (other.y - box.top - MARGIN.top) / area.height,
-        });
+        zoomTo(
+          (options.window.zoom * distance({ x: event.clientX, y: event.clientY })) / Math.max(distance(before), 1),
+          {
+            x: (other.x - box.left - MARGIN.left) / area.width,
+            y: (other.y - box.top - MARGIN.top) / area.height,
+          },
+        );
       } else if (options.window.zoom > 1) {
         const size = cellSize();
         options.window.left -= dx / size.x;
@@ -245,7 +248,7 @@ export function makeMapPanel(options) {
         y: (event.clientY - box.top - MARGIN.top) / area.height,
       });
     },
-    { passive: false }
+    { passive: false },
   );
   canvas.addEventListener("keydown", (event) => {
     if (event.key === "+" || event.key === "=") zoomTo(options.window.zoom * 1.5, { x: 0.5, y: 0.5 });
@@ -286,7 +289,9 @@ export function makeMapPanel(options) {
       canvas.hidden = next.cells === null;
       message.hidden = next.cells !== null;
       message.textContent = next.missing;
-      painted = next.cells ? paint(next.cells, next.rows, next.columns, next.limit, signedTable(options.theme())) : null;
+      painted = next.cells
+        ? paint(next.cells, next.rows, next.columns, next.scale.limit, colourTable(options.theme(), next.scale))
+        : null;
       measure();
       keepInside();
       draw();
@@ -315,7 +320,11 @@ function mapPicture(theme, title, note, content, painted, cellHeight) {
   const names = [];
   for (let row = 0; row < rows; row += every.row)
     names.push(
-      svg("text", { ...text, x: left - 6, y: (row + 0.5) * height + 4, "text-anchor": "end" }, shown(content.rowLabel(row), 14))
+      svg(
+        "text",
+        { ...text, x: left - 6, y: (row + 0.5) * height + 4, "text-anchor": "end" },
+        shown(content.rowLabel(row), 14),
+      ),
     );
   for (let column = 0; column < columns; column += every.column) {
     const x = left + (column + 0.5) * cell + 4;
@@ -323,8 +332,8 @@ function mapPicture(theme, title, note, content, painted, cellHeight) {
       svg(
         "text",
         { ...text, x, y: tall + 8, transform: `rotate(-90 ${x} ${tall + 8})`, "text-anchor": "end" },
-        shown(content.columnLabel(column), 14)
-      )
+        shown(content.columnLabel(column), 14),
+      ),
     );
   }
   const image = svg("image", {
@@ -335,20 +344,51 @@ function mapPicture(theme, title, note, content, painted, cellHeight) {
     preserveAspectRatio: "none",
     "image-rendering": "pixelated",
   });
-  const bar = svg("g", { transform: `translate(${left} ${tall + bottom + 4})` }, ...scaleBar(theme, content.limit, content.signed));
-  return framed(theme, title, note, Math.max(left + width + 16, 360), tall + bottom + 44, image, ...names, bar);
+  const bar = svg(
+    "g",
+    { transform: `translate(${left} ${tall + bottom + 4})` },
+    ...scaleBar(theme, content.scale, content.signed),
+  );
+  return framed(
+    theme,
+    title,
+    note,
+    Math.max(left + width, left + LEGEND) + 16,
+    tall + bottom + 44,
+    image,
+    ...names,
+    bar,
+  );
 }
 
-/** A legend of the colours: 240 wide. @param {import("./colour.js").Theme} theme @param {number} limit @param {boolean} [signed] */
-export function scaleBar(theme, limit, signed = true) {
+/** How wide a legend is. */
+export const LEGEND = 340;
+
+/** A legend of the colours. @param {import("./colour.js").Theme} theme @param {import("./colour.js").Scale} scale @param {boolean} [signed] */
+export function scaleBar(theme, scale, signed = true) {
   const parts = [];
   const root = (/** @type {number} */ share) => (signed ? 2 * share - 1 : share);
   for (let at = 0; at < 120; at++)
-    parts.push(svg("rect", { x: at * 2, width: 2.2, height: 10, fill: css(signedColour(theme, root((at + 0.5) / 120))) }));
+    parts.push(
+      svg("rect", {
+        x: (at * LEGEND) / 120,
+        width: LEGEND / 120 + 0.6,
+        height: 10,
+        fill: css(signedColour(theme, scale, valueAt(scale, root((at + 0.5) / 120)))),
+      }),
+    );
   for (const share of [0, 0.25, 0.5, 0.75, 1]) {
-    const value = root(share) * Math.abs(root(share)) * limit;
+    const value = valueAt(scale, root(share));
+    // A few cells are beyond the last colour.
+    const beyond = scale.most > 1.01 * scale.limit && Math.abs(root(share)) === 1 ? (value < 0 ? "≤ " : "≥ ") : "";
     const anchor = share === 0 ? "start" : share === 1 ? "end" : "middle";
-    parts.push(svg("text", { x: 240 * share, y: 24, "font-size": 11, fill: theme.faint, "text-anchor": anchor }, number(value, limit < 0.2 ? 3 : 2)));
+    parts.push(
+      svg(
+        "text",
+        { x: LEGEND * share, y: 24, "font-size": 11, fill: theme.faint, "text-anchor": anchor },
+        beyond + number(value, scale.limit < 0.2 ? 3 : 2),
+      ),
+    );
   }
   return parts;
 }

@@ -10,25 +10,29 @@ const GRID_NOTE =
   "Each square is a head. Null share is ‖A∥‖²/‖A‖²: how much of the squared attention weight lies in the null space of" +
   " the head's values and so cannot reach its output (Brunner et al., eq. 6 and 8). 0: everything shown matters; 1: nothing does.";
 
-const PLAIN_NOTE = "Each square is a head. The values were not given, so how much of the attention is real cannot be told.";
+const PLAIN_NOTE =
+  "Each square is a head. The values were not given, so how much of the attention is real cannot be told.";
+
+/** With more layers than this the squares are low, so that the grid fits on the first screen beside the verdict. */
+const DEEP = 12;
 
 /**
- * @param {import("./data.js").Header} header
+ * @param {import("./attention_view.js").Attended} about
  * @param {() => import("./colour.js").Theme} theme
  * @param {(place: {layer: number, head: number}) => void} choose
  */
-export function makeOverview(header, theme, choose) {
-  const { layers } = header;
+export function makeOverview(about, theme, choose) {
+  const { layers } = about;
   const heads = Array.from(new Set(layers.flatMap((layer) => layer.heads))).sort((one, other) => one - other);
   const known = layers.some((layer) => layer.effective);
   const note = known ? GRID_NOTE : PLAIN_NOTE;
-  const section = makeSection("heads", known ? "All heads by null share" : "All heads", note, () => ({
+  const section = makeSection(`${about.name}_heads`, known ? "All heads by null share" : "All heads", note, () => ({
     name: "null-share",
-    picture: () => gridPicture(header, heads, theme(), note),
+    picture: () => gridPicture(about, heads, theme(), note),
     table: () => [
       ["layer", "head", "null_share", "correlation"],
       ...layers.flatMap((layer) =>
-        layer.heads.map((head, place) => [layer.layer, head, layer.null_share[place], layer.correlation[place]])
+        layer.heads.map((head, place) => [layer.layer, head, layer.null_share[place], layer.correlation[place]]),
       ),
     ],
   }));
@@ -53,36 +57,42 @@ export function makeOverview(header, theme, choose) {
             title: `Layer ${layer.layer}, head ${head}\nnull share ${number(share)}\ncorrelation of raw and effective ${number(layer.correlation[place])}`,
             onclick: () => choose({ layer: layer.layer, head }),
           },
-          known ? number(share, 2).replace(/^0/, "") : ""
+          known ? number(share, 2).replace(/^0/, "") : "",
         );
         button.style.backgroundColor = css(colour);
         button.style.color = inkOn(colour);
         cells.set(`${layer.layer} ${head}`, button);
         return html("td", {}, button);
-      })
-    )
+      }),
+    ),
   );
   const ramp = html("span", { class: "ramp", "aria-hidden": "true" });
   ramp.style.backgroundImage = `linear-gradient(to right, ${[0, 0.2, 0.4, 0.6, 0.8, 1].map((share) => css(shareColour(share))).join(",")})`;
   const table = html(
     "table",
-    { class: "grid" },
+    { class: layers.length > DEEP ? "grid deep" : "grid" },
     html("caption", { class: "hidden" }, "Null share by layer and head"),
     html(
       "thead",
       {},
-      html("tr", {}, html("th", { scope: "col" }, "layer"), ...heads.map((head) => html("th", { scope: "col" }, String(head))))
+      html(
+        "tr",
+        {},
+        html("th", { scope: "col" }, "layer"),
+        ...heads.map((head) => html("th", { scope: "col" }, String(head))),
+      ),
     ),
-    html("tbody", {}, ...rows)
+    html("tbody", {}, ...rows),
   );
+  const holder = html("div", { class: layers.length > 3 * DEEP ? "scroll tall" : "scroll", tabindex: "-1" }, table);
   section.body.append(
-    html("div", { class: "scroll", tabindex: "-1" }, table),
+    holder,
     html(
       "p",
       { class: "legend" },
       ...(known ? [html("span", {}, "0 all real"), ramp, html("span", {}, "1 all null")] : []),
-      html("span", { class: "hint" }, "columns are heads · click, or ← → for heads and ↑ ↓ for layers")
-    )
+      html("span", { class: "hint" }, "columns are heads · click, or ← → for heads and ↑ ↓ for layers"),
+    ),
   );
   return {
     element: section.element,
@@ -93,23 +103,37 @@ export function makeOverview(header, theme, choose) {
         button.setAttribute("aria-pressed", String(chosen));
         // One stop for the tab key; arrows do the rest.
         button.tabIndex = chosen ? 0 : -1;
+        // Where there are too many layers to be seen at once, the one chosen is; the page itself stays where it is.
+        if (chosen && holder.scrollHeight > holder.clientHeight) {
+          const [outer, inner] = [holder.getBoundingClientRect(), button.getBoundingClientRect()];
+          if (inner.top < outer.top || inner.bottom > outer.bottom)
+            holder.scrollTop += inner.top - outer.top - outer.height / 2;
+        }
       }
     },
   };
 }
 
 /**
- * @param {import("./data.js").Header} header @param {number[]} heads
+ * @param {import("./attention_view.js").Attended} about @param {number[]} heads
  * @param {import("./colour.js").Theme} theme @param {string} note
  */
-function gridPicture(header, heads, theme, note) {
+function gridPicture(about, heads, theme, note) {
   const size = 40;
   const parts = heads.map((head, at) =>
-    svg("text", { x: 60 + (at + 0.5) * size, y: 12, "font-size": 12, fill: theme.faint, "text-anchor": "middle" }, String(head))
+    svg(
+      "text",
+      { x: 60 + (at + 0.5) * size, y: 12, "font-size": 12, fill: theme.faint, "text-anchor": "middle" },
+      String(head),
+    ),
   );
-  header.layers.forEach((layer, row) => {
+  about.layers.forEach((layer, row) => {
     parts.push(
-      svg("text", { x: 50, y: 24 + (row + 0.6) * size, "font-size": 12, fill: theme.faint, "text-anchor": "end" }, String(layer.layer))
+      svg(
+        "text",
+        { x: 50, y: 24 + (row + 0.6) * size, "font-size": 12, fill: theme.faint, "text-anchor": "end" },
+        String(layer.layer),
+      ),
     );
     layer.heads.forEach((head, place) => {
       const colour = shareColour(layer.null_share[place]);
@@ -118,14 +142,27 @@ function gridPicture(header, heads, theme, note) {
       parts.push(
         svg(
           "text",
-          { x: at.x + size / 2 - 1, y: at.y + size / 2 + 3, "font-size": 11, fill: inkOn(colour), "text-anchor": "middle" },
-          number(layer.null_share[place], 2)
-        )
+          {
+            x: at.x + size / 2 - 1,
+            y: at.y + size / 2 + 3,
+            "font-size": 11,
+            fill: inkOn(colour),
+            "text-anchor": "middle",
+          },
+          number(layer.null_share[place], 2),
+        ),
       );
     });
   });
   const width = Math.max(80 + heads.length * size, 420);
-  return framed(theme, `Null share by layer (rows) and head (columns): ${header.title}`, note, width, 30 + header.layers.length * size, ...parts);
+  return framed(
+    theme,
+    `Null share by layer (rows) and head (columns): ${about.title}`,
+    note,
+    width,
+    30 + about.layers.length * size,
+    ...parts,
+  );
 }
 
 /** @param {import("./data.js").Header} header */
@@ -137,6 +174,6 @@ export function makeVerdict(header) {
     { id: "verdict", "aria-labelledby": "verdict-title" },
     html("h2", { id: "verdict-title", class: "hidden" }, "Verdict"),
     html("p", { class: "lead" }, first),
-    ...rest.map((sentence) => html("p", {}, sentence))
+    ...rest.map((sentence) => html("p", {}, sentence)),
   );
 }

@@ -1,6 +1,7 @@
 /** One row: its weights as bars, what they may be as whiskers, and a slider to other attention with the same output. */
 
 import { outputDifference } from "./alternative.js";
+import { cellsOf } from "./decode.js";
 import { choice, html, svg } from "./dom.js";
 import { framed } from "./saving.js";
 import { makeSection } from "./section.js";
@@ -13,15 +14,15 @@ const ROW_NOTE =
 const SHOWN = 24;
 
 /**
- * @param {import("./data.js").Header} header
+ * @param {import("./attention_view.js").Attended} about
  * @param {() => import("./colour.js").Theme} theme
  * @param {import("./engine.js").Engine} engine
  * @param {(row: number) => void} chooseRow
  */
-export function makeRow(header, theme, engine, chooseRow) {
-  const tokens = header.tokens ?? { queries: [], keys: null };
+export function makeRow(about, theme, engine, chooseRow) {
+  const tokens = about.tokens;
   const [queries, keys] = [tokens.queries, tokens.keys ?? tokens.queries];
-  /** @type {{maps: import("./data.js").Maps, layer: import("./data.js").Layer, index: number, head: number, row: number}|null} */
+  /** @type {{maps: import("./data.js").Maps, layer: import("./data.js").PackedLayer, index: number, head: number, row: number}|null} */
   let current = null;
   /** @type {import("./worker.js").RowAnswer|null} */
   let answer = null;
@@ -30,7 +31,7 @@ export function makeRow(header, theme, engine, chooseRow) {
   /** @type {{kind: "away"|"least"|"most", key: number}} */
   const wish = { kind: "away", key: 0 };
 
-  const section = makeSection("row", "One row", ROW_NOTE, () => ({
+  const section = makeSection(`${about.name}_row`, "One row", ROW_NOTE, () => ({
     name: `row-layer-${current?.layer.layer}-head-${current?.head}-query-${current?.row}`,
     picture: () => {
       const { parts, height } = bars(680, theme());
@@ -38,7 +39,11 @@ export function makeRow(header, theme, engine, chooseRow) {
     },
     table,
   }));
-  const rows = choice("Query", queries.map((token, place) => ({ value: String(place), text: `${place} ${shown(token)}` })), (value) => chooseRow(Number(value)));
+  const rows = choice(
+    "Query",
+    queries.map((token, place) => ({ value: String(place), text: `${place} ${shown(token)}` })),
+    (value) => chooseRow(Number(value)),
+  );
   const goals = choice(
     "Move",
     [
@@ -50,28 +55,51 @@ export function makeRow(header, theme, engine, chooseRow) {
       wish.kind = /** @type {"away"} */ (value);
       aims.element.hidden = value === "away";
       ask();
-    }
+    },
   );
-  const aims = choice("Token", keys.map((token, place) => ({ value: String(place), text: `${place} ${shown(token)}` })), (value) => {
-    wish.key = Number(value);
-    ask();
-  });
+  const aims = choice(
+    "Token",
+    keys.map((token, place) => ({ value: String(place), text: `${place} ${shown(token)}` })),
+    (value) => {
+      wish.key = Number(value);
+      ask();
+    },
+  );
   aims.element.hidden = true;
-  const orders = choice("Order", [{ value: "weight", text: "by weight" }, { value: "position", text: "as in the text" }], (value) => {
-    state.order = value;
-    draw();
-  });
+  const orders = choice(
+    "Order",
+    [
+      { value: "weight", text: "by weight" },
+      { value: "position", text: "as in the text" },
+    ],
+    (value) => {
+      state.order = value;
+      draw();
+    },
+  );
   const slider = /** @type {HTMLInputElement} */ (
     html("input", {
-      type: "range", min: 0, max: 100, value: 0, id: "slider", "aria-label": "From the model's attention to the alternative",
+      type: "range",
+      min: 0,
+      max: 100,
+      value: 0,
+      id: `${about.name}_slider`,
+      "aria-label": "From the model's attention to the alternative",
       oninput: () => {
         state.step = Number(slider.value) / 100;
         draw();
       },
     })
   );
-  const said = html("output", { class: "said", for: "slider" });
-  const more = html("button", { type: "button", class: "small", onclick: () => { state.all = !state.all; draw(); } });
+  const said = html("output", { class: "said", for: `${about.name}_slider` });
+  const more = html("button", {
+    type: "button",
+    class: "small",
+    onclick: () => {
+      state.all = !state.all;
+      draw();
+    },
+  });
   const holder = html("div", { class: "bars" });
   const legend = html("p", { class: "legend" });
   const end = html("span", {}, "the alternative");
@@ -80,13 +108,22 @@ export function makeRow(header, theme, engine, chooseRow) {
     { class: "moving" },
     html("div", { class: "ends" }, html("span", {}, "the model's attention"), end),
     slider,
-    said
+    said,
   );
-  section.body.append(html("div", { class: "tools" }, rows.element, goals.element, aims.element, orders.element), moving, legend, holder, more);
+  section.body.append(
+    html("div", { class: "tools" }, rows.element, goals.element, aims.element, orders.element),
+    moving,
+    legend,
+    holder,
+    more,
+  );
 
   /** What is said of the alternative, as one line of text. */
   function inWords() {
-    const parts = Array.from(said.childNodes, (part) => Array.from(part.childNodes, (one) => one.textContent).join(" ") || part.textContent);
+    const parts = Array.from(
+      said.childNodes,
+      (part) => Array.from(part.childNodes, (one) => one.textContent).join(" ") || part.textContent,
+    );
     return parts.join("; ");
   }
 
@@ -116,8 +153,9 @@ export function makeRow(header, theme, engine, chooseRow) {
   }
 
   function table() {
+    const named = about.maps.map((one) => one.name);
     /** @type {(string|number|null)[][]} */
-    const lines = [["query", "key", "query_token", "key_token", "raw", "shown", "alternative", "effective", "canonical", "lower", "upper"]];
+    const lines = [["query", "key", "query_token", "key_token", ...named, "shown", "alternative", "lower", "upper"]];
     if (!current) return lines;
     const { maps, row } = current;
     const now = weightsNow();
@@ -125,9 +163,15 @@ export function makeRow(header, theme, engine, chooseRow) {
       const at = row * maps.keys + key;
       const bound = boundOf(key);
       lines.push([
-        row, key, queries[row] ?? "", keys[key] ?? "", maps.raw[at], now[key], answer ? answer.other[key] : null,
-        maps.effective ? maps.effective[at] : null, maps.canonical ? maps.canonical[at] : null,
-        bound ? bound.lower : null, bound ? bound.upper : null,
+        row,
+        key,
+        queries[row] ?? "",
+        keys[key] ?? "",
+        ...named.map((name) => cellsOf(maps, name)?.[at] ?? null),
+        now[key],
+        answer ? answer.other[key] : null,
+        bound ? bound.lower : null,
+        bound ? bound.upper : null,
       ]);
     }
     return lines;
@@ -135,8 +179,13 @@ export function makeRow(header, theme, engine, chooseRow) {
 
   /** @param {number} key */
   function boundOf(key) {
-    return header.intervals.find(
-      (one) => current && one.layer === current.layer.layer && one.head === current.head && one.query === current.row && one.key === key
+    return about.intervals.find(
+      (one) =>
+        current &&
+        one.layer === current.layer.layer &&
+        one.head === current.head &&
+        one.query === current.row &&
+        one.key === key,
     );
   }
 
@@ -151,9 +200,16 @@ export function makeRow(header, theme, engine, chooseRow) {
     let chosen = Array.from(strength.keys()).sort((one, other) => strength[other] - strength[one]);
     if (!state.all) chosen = chosen.slice(0, SHOWN);
     // Weights whose bounds are known are always among those shown.
-    for (const one of header.intervals)
-      if (one.layer === current.layer.layer && one.head === current.head && one.query === row && !chosen.includes(one.key)) chosen.push(one.key);
-    if (state.order === "position") chosen.sort((one, other) => one - other);
+    for (const one of about.intervals)
+      if (
+        one.layer === current.layer.layer &&
+        one.head === current.head &&
+        one.query === row &&
+        !chosen.includes(one.key)
+      )
+        chosen.push(one.key);
+    // By the weights that the bars have, where the slider stands.
+    chosen.sort((one, other) => (state.order === "position" ? one - other : now[other] - now[one] || one - other));
     let [low, high] = [0, 0.02];
     for (const key of chosen) {
       const bound = boundOf(key);
@@ -173,17 +229,48 @@ export function makeRow(header, theme, engine, chooseRow) {
       const bound = boundOf(key);
       const group = svg("g", { "data-key": key });
       group.append(
-        svg("text", { x: left - 10, y: middle + 4, "font-size": 12, fill: colours.ink, "text-anchor": "end" },
-          shown(keys[key] ?? "", 11), svg("tspan", { fill: colours.faint, "font-size": 10, dx: 4 }, String(key))),
-        svg("rect", { x: x(0), y: y + 3, width: Math.max(weight * scale, 0.5), height: line - 10, rx: 2, fill: colours.series[0] }),
-        svg("rect", { x: x(0), y: y + 3, width: Math.max(raw[key] * scale, 0.5), height: line - 10, rx: 2, fill: "none", stroke: colours.ink, "stroke-width": 1, "stroke-opacity": 0.55 }),
-        svg("text", { x: width - 6, y: middle + 4, "font-size": 11.5, fill: colours.ink, "text-anchor": "end" }, number(weight))
+        svg(
+          "text",
+          { x: left - 10, y: middle + 4, "font-size": 12, fill: colours.ink, "text-anchor": "end" },
+          shown(keys[key] ?? "", 11),
+          svg("tspan", { fill: colours.faint, "font-size": 10, dx: 4 }, String(key)),
+        ),
+        svg("rect", {
+          x: x(0),
+          y: y + 3,
+          width: Math.max(weight * scale, 0.5),
+          height: line - 10,
+          rx: 2,
+          fill: colours.series[0],
+        }),
+        svg("rect", {
+          x: x(0),
+          y: y + 3,
+          width: Math.max(raw[key] * scale, 0.5),
+          height: line - 10,
+          rx: 2,
+          fill: "none",
+          stroke: colours.ink,
+          "stroke-width": 1,
+          "stroke-opacity": 0.55,
+        }),
+        svg(
+          "text",
+          { x: width - 6, y: middle + 4, "font-size": 11.5, fill: colours.ink, "text-anchor": "end" },
+          number(weight),
+        ),
       );
       if (bound) {
-        const tick = (/** @type {number} */ value) => svg("line", { x1: x(value), x2: x(value), y1: middle - 6, y2: middle + 6 });
+        const tick = (/** @type {number} */ value) =>
+          svg("line", { x1: x(value), x2: x(value), y1: middle - 6, y2: middle + 6 });
         group.append(
-          svg("g", { stroke: colours.mark, "stroke-width": 2, class: "whisker" },
-            svg("line", { x1: x(bound.lower), x2: x(bound.upper), y1: middle, y2: middle }), tick(bound.lower), tick(bound.upper))
+          svg(
+            "g",
+            { stroke: colours.mark, "stroke-width": 2, class: "whisker" },
+            svg("line", { x1: x(bound.lower), x2: x(bound.upper), y1: middle, y2: middle }),
+            tick(bound.lower),
+            tick(bound.upper),
+          ),
         );
       }
       if (maps.effective) {
@@ -191,7 +278,16 @@ export function makeRow(header, theme, engine, chooseRow) {
         group.append(svg("path", { d: `M${at} ${middle - 4}l4 4-4 4-4-4z`, fill: colours.series[1] }));
       }
       if (maps.canonical)
-        group.append(svg("circle", { cx: x(maps.canonical[base + key]), cy: middle, r: 3.2, fill: "none", stroke: colours.series[2], "stroke-width": 1.6 }));
+        group.append(
+          svg("circle", {
+            cx: x(maps.canonical[base + key]),
+            cy: middle,
+            r: 3.2,
+            fill: "none",
+            stroke: colours.series[2],
+            "stroke-width": 1.6,
+          }),
+        );
       parts.push(group);
     });
     const height = 12 + chosen.length * line;
@@ -204,11 +300,25 @@ export function makeRow(header, theme, engine, chooseRow) {
     const colours = theme();
     const width = Math.max(300, Math.min(holder.clientWidth || 680, 900));
     const { parts, height } = bars(width, colours);
-    holder.replaceChildren(svg("svg", { width, height, role: "img", "aria-label": "weights of the row as bars", "font-family": "system-ui, sans-serif" }, ...parts));
+    holder.replaceChildren(
+      svg(
+        "svg",
+        {
+          width,
+          height,
+          role: "img",
+          "aria-label": "weights of the row as bars",
+          "font-family": "system-ui, sans-serif",
+        },
+        ...parts,
+      ),
+    );
     const { maps } = current;
     more.hidden = maps.keys <= SHOWN;
     more.textContent = state.all ? `Show the ${SHOWN} largest` : `Show all ${maps.keys} weights`;
-    const known = header.intervals.filter((one) => current && one.layer === current.layer.layer && one.head === current.head && one.query === current.row).length;
+    const known = about.intervals.filter(
+      (one) => current && one.layer === current.layer.layer && one.head === current.head && one.query === current.row,
+    ).length;
     const sign = (/** @type {string} */ mark, /** @type {string} */ colour, /** @type {string} */ text) => {
       const dot = html("span", { class: "dot", "aria-hidden": "true" }, mark);
       dot.style.color = colour;
@@ -219,7 +329,13 @@ export function makeRow(header, theme, engine, chooseRow) {
       sign("□", colours.ink, "the model's weight"),
       ...(maps.effective ? [sign("◆", colours.series[1], "effective")] : []),
       ...(maps.canonical ? [sign("○", colours.series[2], "canonical")] : []),
-      known ? sign("├┤", colours.mark, "all that the weight may be") : html("span", { class: "hint" }, `intervals: not computed for this row (${header.live ? "the button above does so" : "identiscope report --intervals"})`)
+      known
+        ? sign("├┤", colours.mark, "all that the weight may be")
+        : html(
+            "span",
+            { class: "hint" },
+            `intervals: not computed for this row (${about.live ? "the button above does so" : "identiscope report --intervals"})`,
+          ),
     );
     tell();
   }
@@ -229,14 +345,18 @@ export function makeRow(header, theme, engine, chooseRow) {
     slider.disabled = !answer || answer.freedom <= 0;
     if (waiting) return void (said.textContent = "looking for another row with the same output …");
     if (!answer) return void (said.textContent = "Without the head's values there is no output to compare.");
-    if (answer.freedom <= 0) return void (said.textContent = `This row is identifiable: it sees ${answer.allowed.reduce((sum, one) => sum + one, 0)} keys, no other weights give its output.`);
+    if (answer.freedom <= 0)
+      return void (said.textContent = `This row is identifiable: it sees ${answer.allowed.reduce((sum, one) => sum + one, 0)} keys, no other weights give its output.`);
     const now = weightsNow();
     const { change, whole } = outputDifference(answer.weights, now, answer.output);
-    const distance = now.reduce((sum, weight, key) => sum + Math.abs(weight - /** @type {any} */ (answer).weights[key]), 0) / 2;
+    const distance =
+      now.reduce((sum, weight, key) => sum + Math.abs(weight - /** @type {any} */ (answer).weights[key]), 0) / 2;
     const share = whole > 0 ? change / whole : change;
     // What the rounding of T in this page may hide: at most so much for each unit of weight that moved.
     const hidden = whole > 0 ? (2 * distance * answer.output.rowError) / whole : 0;
-    const farthest = answer.other.reduce((sum, weight, key) => sum + Math.abs(weight - /** @type {any} */ (answer).weights[key]), 0) / 2;
+    const farthest =
+      answer.other.reduce((sum, weight, key) => sum + Math.abs(weight - /** @type {any} */ (answer).weights[key]), 0) /
+      2;
     end.textContent = `the alternative: ${(100 * farthest).toFixed(0)} % of the weight elsewhere`;
     const random = outputDifference(answer.weights, elsewhere(answer, distance), answer.output);
     const percent = (/** @type {number} */ value) => `${(100 * value).toFixed(value < 0.0995 ? 2 : 0)} %`;
@@ -246,7 +366,11 @@ export function makeRow(header, theme, engine, chooseRow) {
       fact("weight moved", percent(distance), "moved"),
       fact("output changes by", percent(share), "difference"),
       fact("as much moved at random", percent(random.whole > 0 ? random.change / random.whole : 0), "random"),
-      html("span", { class: "hint" }, `of ‖a·T‖, from this page's T, whose rounding could hide at most ${percent(hidden)}; ${answer.freedom} free dimensions`)
+      html(
+        "span",
+        { class: "hint" },
+        `of ‖a·T‖, from this page's T, whose rounding could hide at most ${percent(hidden)}; ${answer.freedom} free dimensions`,
+      ),
     );
   }
 
@@ -268,7 +392,7 @@ export function makeRow(header, theme, engine, chooseRow) {
     close: () => watcher.disconnect(),
     answer: () => answer,
     weightsNow,
-    /** @param {import("./data.js").Maps} maps @param {import("./data.js").Layer} layer @param {number} index @param {number} head @param {number} row */
+    /** @param {import("./data.js").Maps} maps @param {import("./data.js").PackedLayer} layer @param {number} index @param {number} head @param {number} row */
     show(maps, layer, index, head, row) {
       current = { maps, layer, index, head, row };
       state.step = 0;

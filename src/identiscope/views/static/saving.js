@@ -6,19 +6,21 @@ import { html, svg } from "./dom.js";
 const LONGEST_DRAWING = 20;
 
 /**
+ * @typedef {string|number|boolean|null} Cell
  * @typedef {object} Exportable
  * @property {string} name  of the file
  * @property {() => SVGElement|Promise<SVGElement>} picture
- * @property {() => (string|number|null)[][]|Promise<(string|number|null)[][]>} table  with a row of headings
+ * @property {() => Cell[][]|Promise<Cell[][]>} table  with a row of headings
  */
 
-/** @param {(string|number|null)[][]} rows */
+/** @param {Cell[][]} rows */
 export function toCsv(rows) {
   return rows.map((row) => row.map(field).join(",")).join("\r\n") + "\r\n";
 }
 
-/** @param {string|number|null} value */
+/** @param {Cell} value */
 function field(value) {
+  if (typeof value === "boolean") return String(value);
   if (value === null || typeof value === "number") return value === null || Number.isNaN(value) ? "" : String(value);
   // A spreadsheet would take such text for a formula.
   const harmless = /^[=+\-@\t\r]/.test(value) ? `'${value}` : value;
@@ -40,7 +42,13 @@ export async function toPng(picture) {
     const canvas = document.createElement("canvas");
     canvas.width = Math.round(width * scale);
     canvas.height = Math.round(height * scale);
-    /** @type {CanvasRenderingContext2D} */ (canvas.getContext("2d")).drawImage(image, 0, 0, canvas.width, canvas.height);
+    /** @type {CanvasRenderingContext2D} */ (canvas.getContext("2d")).drawImage(
+      image,
+      0,
+      0,
+      canvas.width,
+      canvas.height,
+    );
     // Not toBlob: in Chromium it waits for the page to be idle, for up to seven seconds.
     return pngOf(canvas.toDataURL("image/png"));
   } finally {
@@ -54,7 +62,10 @@ function loadedImage(url) {
     const image = new Image();
     image.onload = () => resolve(image);
     image.onerror = () => reject(new Error("the browser could not draw the picture"));
-    setTimeout(() => reject(new Error(`the browser has not drawn the picture in ${LONGEST_DRAWING} seconds`)), 1000 * LONGEST_DRAWING);
+    setTimeout(
+      () => reject(new Error(`the browser has not drawn the picture in ${LONGEST_DRAWING} seconds`)),
+      1000 * LONGEST_DRAWING,
+    );
     image.src = url;
   });
 }
@@ -102,14 +113,14 @@ export function saveButtons(view) {
           }
         },
       },
-      kind.toUpperCase()
+      kind.toUpperCase(),
     );
   const group = html(
     "div",
     { class: "saving", role: "group", "aria-label": "Save this view" },
     button("png", async (one) => toPng(await one.picture())),
     button("svg", async (one) => new Blob([toSvgText(await one.picture())], { type: "image/svg+xml" })),
-    button("csv", async (one) => new Blob([toCsv(await one.table())], { type: "text/csv" }))
+    button("csv", async (one) => new Blob([toCsv(await one.table())], { type: "text/csv" })),
   );
   return group;
 }
@@ -125,13 +136,19 @@ export function framed(theme, title, note, width, height, ...content) {
   const font = "system-ui, sans-serif";
   return svg(
     "svg",
-    { xmlns: "http://www.w3.org/2000/svg", width, height: whole, viewBox: `0 0 ${width} ${whole}`, "font-family": font },
+    {
+      xmlns: "http://www.w3.org/2000/svg",
+      width,
+      height: whole,
+      viewBox: `0 0 ${width} ${whole}`,
+      "font-family": font,
+    },
     svg("rect", { width, height: whole, fill: theme.paper }),
     svg("text", { x: 12, y: 24, "font-size": 15, "font-weight": 600, fill: theme.ink }, title),
     svg("g", { transform: "translate(0 36)" }, ...content),
     ...lines.map((line, at) =>
-      svg("text", { x: 12, y: height + 56 + 16 * at, "font-size": 12, fill: theme.faint }, line)
-    )
+      svg("text", { x: 12, y: height + 56 + 16 * at, "font-size": 12, fill: theme.faint }, line),
+    ),
   );
 }
 

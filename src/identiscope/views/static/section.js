@@ -10,14 +10,39 @@ import { saveButtons } from "./saving.js";
  * @param {() => import("./saving.js").Exportable} exported
  */
 export function makeSection(id, title, note, exported) {
-  const heading = html("h2", { id: `${id}-title` }, title);
+  // No section's own name has such a line in it.
+  const heading = html("h2", { id: `${id}_title` }, title);
   const body = html("div", { class: "body" });
   const element = html(
     "section",
-    { id, "aria-labelledby": `${id}-title` },
+    { id, "aria-labelledby": `${id}_title` },
     html("div", { class: "top" }, heading, saveButtons(exported)),
-    html("p", { class: "note" }, note),
-    body
+    note ? html("p", { class: "note" }, note) : null,
+    body,
   );
   return { element, heading, body };
+}
+
+/**
+ * Sections of one kind: one with its tools inside, several side by side under the tools that they share.
+ * @param {{element: HTMLElement, body: HTMLElement}[]} sections
+ * @param {HTMLElement} tools
+ */
+export function standing(sections, tools) {
+  if (sections.length === 1) {
+    sections[0].body.prepend(tools);
+    return sections[0].element;
+  }
+  return html(
+    "div",
+    { class: "beside", role: "group", "aria-label": `${sections.length} side by side` },
+    tools,
+    html("div", { class: "columns" }, ...sections.map(({ element }) => element)),
+  );
+}
+
+/** Whether colours mean the same in all sections, or each has its own. @param {number[]} limits  the largest number of each */
+export function comparable(limits) {
+  const known = limits.filter((limit) => limit > 0);
+  return known.length < 2 || Math.max(...known) <= 10 * Math.min(...known);
 }

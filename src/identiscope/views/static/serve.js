@@ -3,13 +3,23 @@
 import { html } from "./dom.js";
 import { getJson, openPage } from "./serve_client.js";
 import { makePane } from "./serve_pane.js";
-import { makeSide } from "./serve_side.js";
+import { attentionOf, makeSide } from "./serve_side.js";
 import { number } from "./text.js";
 
 const METHODS = [
-  { name: "verdict", text: "Verdict", note: "what is real, in words, with the intervals of the strongest weights", on: true },
-  { name: "canonical", text: "Canonical maps of all heads", note: "the one map that stands for all with the same output", on: false },
-  { name: "attribution", text: "Hidden Token Attribution", note: "what each hidden token is made of (eq. 11), estimated", on: false },
+  { name: "verdict", text: "Verdict", note: "what is real, in words, with the ranges of some weights", on: true },
+  {
+    name: "canonical",
+    text: "Canonical maps of all heads",
+    note: "the one map that stands for all with the same output",
+    on: false,
+  },
+  {
+    name: "attribution",
+    text: "Hidden Token Attribution",
+    note: "what each hidden token is made of (eq. 11), estimated",
+    on: false,
+  },
 ];
 
 /** @param {HTMLElement} root @param {import("./serve_client.js").Site} site */
@@ -18,21 +28,36 @@ function openServer(root, site) {
   /** @type {boolean|null} */
   let asked = null;
   const isDark = () => asked ?? preference.matches;
-  const toggle = html("button", { type: "button", class: "small", onclick: () => { asked = !isDark(); paint(); } });
+  const toggle = html("button", {
+    type: "button",
+    class: "small",
+    onclick: () => {
+      asked = !isDark();
+      paint();
+    },
+  });
 
   let comparing = false;
   /** Whether both sides show the same head. */
   const together = () => comparing && follow.checked;
   const follow = /** @type {HTMLInputElement} */ (html("input", { type: "checkbox", checked: true }));
-  const directions = /** @type {HTMLInputElement} */ (html("input", { type: "number", min: site.directions[0], max: site.directions[1], value: 8, "aria-label": "Directions of the estimate" }));
+  const directions = /** @type {HTMLInputElement} */ (
+    html("input", {
+      type: "number",
+      min: site.directions[0],
+      max: site.directions[1],
+      value: 8,
+      "aria-label": "Directions of the estimate",
+    })
+  );
   /** @type {import("./serve_side.js").Side[]} */
   const sides = ["A", "B"].map((name, at) =>
     makeSide(name, site, {
       busy: () => refresh(),
       placed: (place) => void (together() && sides[1 - at].join(place)),
-      beside: () => (together() ? sides[1 - at].pane.viewer()?.place() ?? null : null),
+      beside: () => (together() ? (sides[1 - at].pane.viewer()?.place() ?? null) : null),
       directions: wantedDirections,
-    })
+    }),
   );
   sides[0].setLinks(true);
   sides[0].text.value = sides[1].text.value = site.sample;
@@ -42,21 +67,53 @@ function openServer(root, site) {
   const boxes = METHODS.map(({ name, text, note, on }) => {
     const box = /** @type {HTMLInputElement} */ (html("input", { type: "checkbox", name, checked: on }));
     const extra = name === "attribution" ? html("span", { class: "directions" }, directions, "directions") : null;
-    return { name, box, element: html("div", { class: "method" }, html("label", {}, box, html("b", {}, text), html("span", { class: "hint" }, note)), extra) };
+    return {
+      name,
+      box,
+      element: html(
+        "div",
+        { class: "method" },
+        html("label", {}, box, html("b", {}, text), html("span", { class: "hint" }, note)),
+        extra,
+      ),
+    };
   });
   const compute = html("button", { type: "button", class: "main", onclick: () => start() }, "Compute");
-  const cancel = html("button", { type: "button", hidden: true, onclick: () => shownSides().forEach((side) => side.cancel()) }, "Cancel");
+  const cancel = html(
+    "button",
+    { type: "button", hidden: true, onclick: () => shownSides().forEach((side) => side.cancel()) },
+    "Cancel",
+  );
   const compare = html("button", { type: "button", onclick: () => setComparing(!comparing) });
-  const togetherChoice = html("label", { class: "choice", hidden: true }, follow, html("span", {}, "same head in both"));
+  const togetherChoice = html(
+    "label",
+    { class: "choice", hidden: true },
+    follow,
+    html("span", {}, "same head in both"),
+  );
   const sidesHolder = html("div", { class: "sides" }, sides[0].element);
-  const summary = html("div", { class: "scroll", hidden: true, tabindex: "0", role: "group", "aria-label": "Both compared" });
+  const summary = html("div", {
+    class: "scroll",
+    hidden: true,
+    tabindex: "0",
+    role: "group",
+    "aria-label": "Both compared",
+  });
   const results = html("div", { class: "results" }, sides[0].result);
   const form = html(
     "section",
     { class: "ask", "aria-label": "Ask" },
     sidesHolder,
     html("fieldset", {}, html("legend", {}, "Compute maps of all heads, and"), ...boxes.map(({ element }) => element)),
-    html("div", { class: "actions" }, compute, cancel, compare, togetherChoice, html("span", { class: "hint" }, "Ctrl + Enter computes"))
+    html(
+      "div",
+      { class: "actions" },
+      compute,
+      cancel,
+      compare,
+      togetherChoice,
+      html("span", { class: "hint" }, "Ctrl + Enter computes"),
+    ),
   );
   const live = html("div", { class: "live" }, form, summary, results);
   const corpus = html("div", { class: "corpus", hidden: true });
@@ -66,11 +123,16 @@ function openServer(root, site) {
       "header",
       {},
       html("p", { class: "brand" }, html("b", {}, "identi"), "scope"),
-      html("div", {}, html("h1", {}, "Which part of what it shows is real?"), html("p", { class: "subtitle" }, site.models.map((one) => one.name).join(" · "))),
+      html(
+        "div",
+        {},
+        html("h1", {}, "Which part of what it shows is real?"),
+        html("p", { class: "subtitle" }, site.models.map((one) => one.name).join(" · ")),
+      ),
       tabs,
-      toggle
+      toggle,
     ),
-    html("main", {}, live, corpus)
+    html("main", {}, live, corpus),
   );
   /** @type {ReturnType<typeof makePane>|null} */
   let runPane = null;
@@ -114,7 +176,11 @@ function openServer(root, site) {
   /** @param {HTMLElement} first @param {HTMLElement} second */
   function makeTabs(first, second) {
     const buttons = [first, second].map((part, at) =>
-      html("button", { type: "button", "aria-pressed": String(at === 0), onclick: () => showTab(at) }, at ? "Corpus run" : "A text")
+      html(
+        "button",
+        { type: "button", "aria-pressed": String(at === 0), onclick: () => showTab(at) },
+        at ? "Corpus run" : "A text",
+      ),
     );
     /** @param {number} chosen */
     function showTab(chosen) {
@@ -125,7 +191,9 @@ function openServer(root, site) {
         runPane.setDark(isDark());
         second.append(runPane.element);
         const pane = runPane;
-        openPage("/api/run").then((data) => pane.show(data, null, false)).catch((error) => second.append(html("p", { class: "trouble", role: "alert" }, String(error.message))));
+        openPage("/api/run")
+          .then((data) => pane.show(data, null, false))
+          .catch((error) => second.append(html("p", { class: "trouble", role: "alert" }, String(error.message))));
       }
     }
     return html("div", { class: "tabs", role: "group", "aria-label": "What to look at" }, ...buttons);
@@ -149,22 +217,38 @@ function openServer(root, site) {
 function comparison(headers) {
   const rows = headers.map((header, at) => {
     if (!header) return html("tr", {});
-    const shares = header.layers.flatMap((layer) => layer.null_share.filter((share) => share !== null)).sort((one, other) => Number(one) - Number(other));
+    const heads = attentionOf(header);
+    const shares = (heads?.layers ?? [])
+      .flatMap((layer) => layer.null_share.filter((share) => share !== null))
+      .sort((one, other) => Number(one) - Number(other));
     const cells = [
       header.title,
-      String(header.tokens?.queries.length ?? "–"),
+      String(heads?.tokens.queries.length ?? "–"),
       number(median(/** @type {number[]} */ (shares)), 2),
       `${shares.filter((share) => Number(share) > 0.5).length} of ${shares.length}`,
     ];
-    return html("tr", {}, html("th", { scope: "row" }, "AB"[at]), ...cells.map((cell, place) => html("td", { class: place ? "number" : "" }, cell)));
+    return html(
+      "tr",
+      {},
+      html("th", { scope: "row" }, "AB"[at]),
+      ...cells.map((cell, place) => html("td", { class: place ? "number" : "" }, cell)),
+    );
   });
   const columns = ["", "model", "tokens", "median null share", "heads more than half null"];
   return html(
     "table",
     { class: "plain compared" },
     html("caption", { class: "hidden" }, "Both texts compared"),
-    html("thead", {}, html("tr", {}, ...columns.map((column, at) => html("th", { scope: "col", class: at > 1 ? "number" : "" }, column)))),
-    html("tbody", {}, ...rows)
+    html(
+      "thead",
+      {},
+      html(
+        "tr",
+        {},
+        ...columns.map((column, at) => html("th", { scope: "col", class: at > 1 ? "number" : "" }, column)),
+      ),
+    ),
+    html("tbody", {}, ...rows),
   );
 }
 
@@ -176,5 +260,12 @@ function median(sorted) {
 
 const root = /** @type {HTMLElement} */ (document.getElementById("serve"));
 getJson("/api/site")
-  .then((site) => void (/** @type {any} */ (window).identiscope = openServer(root, site)))
-  .catch((error) => root.replaceChildren(html("p", { class: "trouble", role: "alert" }, `The server could not be asked: ${error.message}`)));
+  .then((site) => {
+    const page = /** @type {any} */ (window);
+    page.identiscope = openServer(root, site);
+  })
+  .catch((error) =>
+    root.replaceChildren(
+      html("p", { class: "trouble", role: "alert" }, `The server could not be asked: ${error.message}`),
+    ),
+  );

@@ -7,7 +7,9 @@
  */
 
 /** This tab's own word, by which the server gives every tab its turn. */
-const client = Array.from(crypto.getRandomValues(new Uint8Array(8)), (byte) => byte.toString(16).padStart(2, "0")).join("");
+const client = Array.from(crypto.getRandomValues(new Uint8Array(8)), (byte) => byte.toString(16).padStart(2, "0")).join(
+  "",
+);
 
 /** @param {string} path @returns {Promise<any>} */
 export async function getJson(path) {

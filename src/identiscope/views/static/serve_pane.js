@@ -13,7 +13,9 @@ const MOVES = ["click", "keydown", "change", "pointerup"];
 export function makePane(label, onplace) {
   const element = html("div", { class: "pane", role: "region", "aria-label": label });
   const inside = element.attachShadow({ mode: "open" });
-  const sheets = ["viewer", "serve_pane"].map((name) => html("link", { rel: "stylesheet", href: `/static/${name}.css` }));
+  const sheets = ["viewer", "serve_pane"].map((name) =>
+    html("link", { rel: "stylesheet", href: `/static/${name}.css` }),
+  );
   const styled = Promise.all(sheets.map((sheet) => new Promise((resolve) => sheet.addEventListener("load", resolve))));
   inside.append(...sheets);
   /** @type {import("./viewer.js").Viewer|null} */

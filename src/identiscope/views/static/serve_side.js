@@ -22,7 +22,11 @@ const KINDS = [
  *   beside: () => import("./data.js").Place|null, directions: () => number}} tell  `beside`: where the other side is
  */
 export function makeSide(name, site, tell) {
-  const model = choice("Model", site.models.map((one, at) => ({ value: String(at), text: one.name })), () => adapt());
+  const model = choice(
+    "Model",
+    site.models.map((one, at) => ({ value: String(at), text: one.name })),
+    () => adapt(),
+  );
   const kind = choice("Attention", KINDS, () => {});
   const text = area(`Text ${name}`, 5);
   const target = area(`Text ${name} for the decoder`, 2);
@@ -32,8 +36,21 @@ export function makeSide(name, site, tell) {
   const status = html("div", { class: "status", hidden: true }, bar, words);
   const trouble = html("p", { class: "trouble", role: "alert", hidden: true });
   const heading = html("h2", {}, "Text");
-  const controls = html("div", { class: "controls" }, ...(site.models.length > 1 ? [model.element] : [html("span", { class: "hint" }, site.models[0].name)]), kind.element);
-  const element = html("div", { class: "side" }, html("div", { class: "top" }, heading, controls), text, targetLabel, status, trouble);
+  const controls = html(
+    "div",
+    { class: "controls" },
+    ...(site.models.length > 1 ? [model.element] : [html("span", { class: "hint" }, site.models[0].name)]),
+    kind.element,
+  );
+  const element = html(
+    "div",
+    { class: "side" },
+    html("div", { class: "top" }, heading, controls),
+    text,
+    targetLabel,
+    status,
+    trouble,
+  );
   const more = makeMore();
   const pane = makePane(`Result of ${name}`, (place) => {
     more.follow(place);
@@ -50,7 +67,13 @@ export function makeSide(name, site, tell) {
 
   /** @param {string} label @param {number} rows */
   function area(label, rows) {
-    const made = html("textarea", { rows, "aria-label": label, maxlength: site.longest_text, spellcheck: "false", dir: "auto" });
+    const made = html("textarea", {
+      rows,
+      "aria-label": label,
+      maxlength: site.longest_text,
+      spellcheck: "false",
+      dir: "auto",
+    });
     return /** @type {HTMLTextAreaElement} */ (made);
   }
 
@@ -96,7 +119,8 @@ export function makeSide(name, site, tell) {
     } catch (error) {
       status.hidden = true;
       if (running === mine) {
-        trouble.textContent = /** @type {Error} */ (error).name === "AbortError" ? "Cancelled." : `${/** @type {Error} */ (error).message}`;
+        trouble.textContent =
+          /** @type {Error} */ (error).name === "AbortError" ? "Cancelled." : `${/** @type {Error} */ (error).message}`;
         trouble.hidden = false;
       }
     } finally {
@@ -109,9 +133,17 @@ export function makeSide(name, site, tell) {
   /** Buttons that compute more for the head and row that are looked at. */
   function makeMore() {
     const where = html("span", { class: "hint" });
-    const canonical = html("button", { type: "button", onclick: () => ask((place) => ({ canonical: [[place.layer, place.head]] })) }, "Canonical map of this head");
+    const canonical = html(
+      "button",
+      { type: "button", onclick: () => ask((place) => ({ canonical: [[place.layer, place.head]] })) },
+      "Canonical map of this head",
+    );
     const intervals = html("button", { type: "button", onclick: () => askRow() }, "Intervals of this row");
-    const attribution = html("button", { type: "button", onclick: () => ask(() => ({ methods: ["attribution"], directions: tell.directions() })) }, "Attribution");
+    const attribution = html(
+      "button",
+      { type: "button", onclick: () => ask(() => ({ methods: ["attribution"], directions: tell.directions() })) },
+      "Attribution",
+    );
     /** @param {(place: import("./data.js").Place) => object} question */
     const ask = (question) => {
       const place = pane.viewer()?.place();
@@ -127,19 +159,30 @@ export function makeSide(name, site, tell) {
       if (page !== before) rows.add(`${place.layer} ${place.head} ${place.row}`);
       made.follow(place);
     }
-    const element = html("div", { class: "more", role: "group", "aria-label": `More for ${name}` }, where, canonical, intervals, attribution);
+    const element = html(
+      "div",
+      { class: "more", role: "group", "aria-label": `More for ${name}` },
+      where,
+      canonical,
+      intervals,
+      attribution,
+    );
     const made = {
       element,
       forget: () => rows.clear(),
       /** @param {import("./data.js").Place} place */
       follow(place) {
-        if (!header?.layers.length) return;
-        const layer = header.layers.find((one) => one.layer === place.layer);
-        const token = header.tokens?.queries[place.row];
+        const heads = attentionOf(header);
+        if (!heads?.layers.length) return;
+        const layer = heads.layers.find((one) => one.layer === place.layer);
+        const token = heads.tokens.queries[place.row];
         where.textContent = `Layer ${place.layer}, head ${place.head}, row ${place.row}${token === undefined ? "" : ` “${shown(token, 16)}”`}. Compute:`;
         canonical.toggleAttribute("disabled", !!layer?.canonical?.heads.includes(place.head));
         intervals.toggleAttribute("disabled", rows.has(`${place.layer} ${place.head} ${place.row}`));
-        attribution.toggleAttribute("disabled", !!header.attribution);
+        attribution.toggleAttribute(
+          "disabled",
+          header?.sections.some((section) => section.name === "attribution"),
+        );
       },
     };
     return made;
@@ -178,11 +221,17 @@ export function makeSide(name, site, tell) {
         text: text.value,
         methods,
         directions,
-        ...(hasTarget ? { target: target.value, kind: kind.list.value } : {}),
+        ...(hasTarget ? { target: target.value, attention: kind.list.value } : {}),
       };
       return compute("/api/pages", question, null);
     },
   };
+}
+
+/** The heads of a page, if it has any. @param {import("./data.js").Header|null} header */
+export function attentionOf(header) {
+  const found = header?.sections.find(({ kind }) => kind === "attention");
+  return found ? /** @type {import("./data.js").AttentionData} */ (found.data) : null;
 }
 
 /** @param {import("./data.js").Place} one @param {import("./data.js").Place} other */

@@ -1,4 +1,4 @@
-/** Tokens as text that can be read and does no harm, and numbers. */
+/** Tokens as text that can be read and does no harm, as token_text.py has them too; and numbers. */
 
 const SPACES = /[Ġ▁]/g;
 /** Control characters, and marks that would turn the text around them. */
@@ -8,7 +8,6 @@ const INVISIBLE = /[\u0000-\u001f\u007f-\u009f\u00ad\u061c\u200b-\u200f\u2028-\u
 function visible(sign) {
   const code = /** @type {number} */ (sign.codePointAt(0));
   if (code === 10) return "⏎";
-  if (code < 32) return String.fromCodePoint(0x2400 + code);
   return `U+${code.toString(16).toUpperCase().padStart(4, "0")}`;
 }
 
@@ -18,7 +17,13 @@ function visible(sign) {
  * @param {number} [longest]
  */
 export function shown(token, longest = 20) {
-  const signs = Array.from(token.slice(0, 4 * longest + 40).replace(SPACES, "␣").replace("Ċ", "⏎").replace(INVISIBLE, visible));
+  const signs = Array.from(
+    token
+      .slice(0, 4 * longest + 40)
+      .replace(SPACES, "␣")
+      .replace(/Ċ/g, "⏎")
+      .replace(INVISIBLE, visible),
+  );
   const cut = signs.length > longest || token.length > 4 * longest + 40;
   return cut ? signs.slice(0, longest - 1).join("") + "…" : signs.join("");
 }
@@ -36,7 +41,11 @@ export function number(value, digits = 3) {
 /** @param {number} value  a small positive number, for an error */
 export function small(value) {
   if (value === 0) return "0";
-  if (value >= 0.001) return value.toPrecision(2);
+  return value >= 0.001 ? value.toPrecision(2) : scientific(value);
+}
+
+/** Two digits and a power of ten. @param {number} value  positive */
+export function scientific(value) {
   const [digits, power] = value.toExponential(1).split("e");
   return `${digits}·10${Array.from(power, (sign) => "⁰¹²³⁴⁵⁶⁷⁸⁹"[Number(sign)] ?? (sign === "-" ? "⁻" : "")).join("")}`;
 }

@@ -15,7 +15,7 @@ export function renderWidget({ model, el }) {
         return new Uint8Array(view.buffer, view.byteOffset, view.byteLength);
       },
     },
-    { worker: () => new Worker(URL.createObjectURL(new Blob([source], { type: "text/javascript" }))) }
+    { worker: () => new Worker(URL.createObjectURL(new Blob([source], { type: "text/javascript" }))) },
   );
   return () => viewer.close();
 }

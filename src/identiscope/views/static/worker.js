@@ -5,7 +5,7 @@ import { mapsOf, openLayer, outputRows } from "./attention.js";
 import { gunzip } from "./decode.js";
 
 /**
- * @typedef {{op: "open", layer: number, described: import("./data.js").Layer, bytes: Uint8Array}
+ * @typedef {{op: "open", layer: number, described: import("./data.js").PackedLayer, bytes: Uint8Array}
  *   | {op: "maps", layer: number, place: number}
  *   | {op: "row", layer: number, place: number, query: number, wish: {kind: "away"|"least"|"most", key: number}}} Question
  * @typedef {{weights: Float64Array, other: Float64Array, freedom: number, allowed: Uint8Array,
@@ -32,7 +32,9 @@ export function makeAnswerer() {
     const { query } = question;
     const weights = Float64Array.from(last.maps.raw.subarray(query * keys, (query + 1) * keys));
     const allowed = Uint8Array.from(weights, (_, key) =>
-      Number(key >= layer.start[query] && key < layer.stop[query] && (!layer.matrix || layer.matrix[query * keys + key] > 0))
+      Number(
+        key >= layer.start[query] && key < layer.stop[query] && (!layer.matrix || layer.matrix[query * keys + key] > 0),
+      ),
     );
     const output = outputRows(layer, question.place);
     if (!output) return null;

@@ -1,0 +1,1 @@
+"""Traces, results and Runs become pages."""

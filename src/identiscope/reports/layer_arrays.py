@@ -1,0 +1,151 @@
+"""A Trace as plain NumPy arrays: what a page needs to rebuild every head's maps, and the maps to check it against."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from identiscope.linalg.allowed import AllowedKeys, describe_allowed
+from identiscope.linalg.devices import as_numpy
+from identiscope.linalg.rank.projection_factor import projection_factor
+from identiscope.linalg.thin_position import ThinPosition, thin_position
+from identiscope.linalg.tolerance import GRAM_FLOOR
+from identiscope.methods.fields import LayerFields, chosen_sites, layer_fields
+from identiscope.methods.maps.effective import effective
+
+if TYPE_CHECKING:
+    from identiscope.capture import Site, Trace
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class LayerArrays:
+    """One site in thin matrices, heads that share keys or values sharing them here too.
+
+    logits of a head = query[head]·key[group]ᵀ (the scale is in the query), then `softcap`, `position` and `sinks`;
+    query and key are None where a map cannot be had from them (a position bias that is not thin, maps given as
+    arrays). Effective attention is
+    left[head]·right[group]ᵀ on the allowed keys, `right` [group, key, column] has orthonormal columns, and
+    right[group]·output[head] is T up to a rotation of its columns, which no norm of an output sees.
+    `start` and `stop` [query] are the allowed range of keys, `matrix` [query, key] where a range does not say it; all
+    None where every key may be seen. `raw` and `effective` give the library's own map of the place-th head in float64.
+    """
+
+    layer: int
+    kind: str
+    heads: tuple[int, ...]
+    queries: int
+    keys: int
+    query: Array | None
+    key: Array | None
+    softcap: float | None
+    position: ThinPosition | None
+    sinks: Array | None
+    left: Array
+    right: Array
+    output: Array
+    start: Array | None
+    stop: Array | None
+    matrix: Array | None
+    raw: Callable[[int], Array]
+    effective: Callable[[int], Array]
+
+
+def report_layers(
+    trace: "Trace", *, layers: Sequence[int] | None = None, attention: str | None = None, stream: str | None = None
+) -> Iterator[LayerArrays]:
+    """The chosen sites one after the other, each as thin matrices.
+
+    >>> [arrays.right.shape for arrays in report_layers(trace)]
+    """
+    for site in chosen_sites(trace, layers, attention, stream):
+        yield layer_arrays(site)
+
+
+def layer_arrays(site: "Site") -> LayerArrays:
+    """One site as thin matrices."""
+    held = layer_fields(site)
+    found = effective(
+        held.value, held.projection, held.context, allowed=held.allowed, precision=held.precision, row_sum=held.row_sum
+    )
+    left, right, output = _orthonormal(held, found.left, found.right)
+    described = describe_allowed(held.allowed, site.queries, site.keys, held.value.device)
+    position = _position(site, described)
+    query, key = _logit_factors(site) if site.bias.position is None or position is not None else (None, None)
+    ranged = not described.everything and described.matrix is None
+
+    def effective_map(place: int) -> Array:
+        group = len(found.left) // len(found.right)
+        cells = found.left[place] @ found.right[place // group].mT
+        if not described.everything:
+            cells *= described.block(slice(0, site.queries))
+        return as_numpy(cells)
+
+    return LayerArrays(
+        layer=site.layer,
+        kind=site.kind,
+        heads=site.heads,
+        queries=site.queries,
+        keys=site.keys,
+        query=query,
+        key=key,
+        softcap=site.softcap,
+        position=position,
+        sinks=None if site.sinks is None else as_numpy(site.sinks.double()),
+        left=as_numpy(left),
+        right=as_numpy(right),
+        output=as_numpy(output),
+        start=as_numpy(described.start) if ranged else None,
+        stop=as_numpy(described.stop) if ranged else None,
+        matrix=None if described.matrix is None else as_numpy(described.matrix),
+        raw=lambda place: as_numpy(site.attention(site.heads[place])),
+        effective=effective_map,
+    )
+
+
+def _position(site: "Site", allowed: AllowedKeys) -> ThinPosition | None:
+    """The position bias of the chosen heads, if it has a thin form."""
+    if site.bias.position is None or site.given is not None:
+        return None
+    inside = None if allowed.everything else as_numpy(allowed.block(slice(0, site.queries)))
+    cells = as_numpy(site.bias.position.double())
+    return thin_position(cells, inside, len(site.heads), site.queries, site.keys)
+
+
+def _logit_factors(site: "Site") -> tuple[Array | None, Array | None]:
+    """Scaled queries [head, query, channel] and keys [group, key, channel]; None where they do not give the map."""
+    if site.given is not None or site.query is None or site.key is None:
+        return None, None
+    groups = list(site.key_value_heads)
+    key = site.key
+    if len(site.heads) != site.head_count or len(site.heads) % len(key):
+        # A choice of heads need not be whole groups: give each head its own keys.
+        key = key[groups]
+    return as_numpy(site.query.double() * site.scale), as_numpy(key.double())
+
+
+def _orthonormal(held: LayerFields, left: Tensor, right: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The same product left·rightᵀ with orthonormal columns on the right, and T in their coordinates.
+
+    Directions below GRAM_FLOOR of the largest are left out: what they held is in the packer's measured error.
+    """
+    squares, vectors = torch.linalg.eigh(right.mT @ right)
+    kept = squares > GRAM_FLOOR**2 * squares[:, -1:]
+    inverse = torch.where(kept, torch.where(kept, squares, 1).rsqrt(), 0)
+    basis = right @ (vectors * inverse[:, None])
+    group = len(left) // len(right)
+    coordinates = basis.mT @ right
+    left = left @ coordinates.repeat_interleave(group, 0).mT
+    triangle = projection_factor(held.projection).triangle
+    values = held.value.double()
+    t = values.repeat_interleave(len(triangle) // len(values), 0) @ triangle.mT
+    output = basis.repeat_interleave(group, 0).mT @ t
+    if group == 1:
+        # The singular directions of T as columns: then what is left of the output is one number each.
+        turn, sizes, _ = torch.linalg.svd(output, full_matrices=False)
+        return left @ turn, basis @ turn, torch.diag_embed(sizes)
+    return left, basis, output

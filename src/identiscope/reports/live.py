@@ -1,0 +1,122 @@
+"""What a server computes: a page on a text, or more for a page that is there."""
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import xarray as xr
+
+from identiscope.asking.ask import ask
+from identiscope.capture import Model, Trace, trace
+from identiscope.capture.tokenizing import tokenize
+from identiscope.errors import InputError
+from identiscope.linalg.jacobian.forward_mode import told_of_waiting
+from identiscope.progress import Progress, tell
+from identiscope.reports.reporting import report_page
+from identiscope.views.page.attention_section import with_attention_of
+from identiscope.views.page.data import Page
+from identiscope.views.page.results import with_result
+from identiscope.views.server.questions import Compute, Question, ServedModel
+
+#: The section that has the heads of the text, as `report_page` names it.
+HEADS = "attention"
+
+
+def live(models: Sequence[Model], most_tokens: int = 1024) -> Compute:
+    """The function that answers questions about texts for these models, chosen by number.
+
+    >>> page = live([identiscope.load("minilm")])(Question(0, "The cat sat on the mat."), print)
+    """
+
+    def compute(question: Question, progress: Progress) -> Page:
+        model = models[question.model]
+        tell(progress, "reading the text", 0, 1)
+        found = _traced(model, question, most_tokens)
+        if question.base is not None:
+            return _with_more(question.base, model, found, question, progress)
+        results = _results(model, found, question, progress)
+        page = report_page(
+            found,
+            attention=question.attention,
+            with_verdict="verdict" in question.methods,
+            canonical="all" if "canonical" in question.methods else "auto",
+            title=_label(model),
+            progress=progress,
+        )
+        return _with_results(page, results)
+
+    return compute
+
+
+def served_model(model: Model) -> ServedModel:
+    """What the browser is told of a model; an error if it reads no text."""
+    if model.tokenizer is None:
+        raise InputError(f"{model.name} has no tokenizer, so it cannot be given a text to read.")
+    return ServedModel(_label(model), bool(getattr(model.config, "is_encoder_decoder", False)))
+
+
+def _label(model: Model) -> str:
+    """The model's name; of a directory only the last part, as the rest is nobody else's business."""
+    return os.path.basename(os.path.normpath(model.name)) if os.path.isdir(model.name) else model.name
+
+
+def _traced(model: Model, question: Question, most_tokens: int) -> Trace:
+    for text in (question.text, question.target):
+        count = len(tokenize(model.tokenizer, text, verbose=False)["input_ids"]) if text else 0
+        if count > most_tokens:
+            raise InputError(
+                f"the text has {count} tokens; at most {most_tokens} are taken here. Shorten it, or start the server"
+                " with a larger --max-tokens."
+            )
+    found = trace(model, question.text, target=question.target)
+    assert isinstance(found, Trace)
+    return found
+
+
+def _results(model: Model, found: Trace, question: Question, progress: Progress) -> dict[str, xr.Dataset]:
+    """What was asked for beside the maps, by the name that it was asked by."""
+    if "attribution" not in question.methods:
+        return {}
+    tell(progress, "attribution", 0, 1)
+    with told_of_waiting(lambda: tell(progress, "waiting for another attribution", 0, 1)):
+        return {"attribution": _attribution(found, question.directions, progress)}
+
+
+def _with_results(page: Page, results: dict[str, xr.Dataset]) -> Page:
+    """Sections are named as they were asked for, so that the browser knows what it has."""
+    for name, result in results.items():
+        page = with_result(page, result, name)
+    return page
+
+
+def _attribution(found: Trace, directions: int, progress: Progress) -> xr.Dataset:
+    def moved(done: int, total: int) -> None:
+        # Said again, since it may have been waited for another.
+        tell(progress, "attribution", done, total)
+
+    return ask("hidden_token_attribution", found, mode="estimate", probes=directions, progress=moved)
+
+
+def _with_more(base: Page, model: Model, found: Trace, question: Question, progress: Progress) -> Page:
+    """The page with canonical maps and intervals added, layer by layer, and results; the rest of it as it was."""
+    page = base
+    heads: Any = base.section(HEADS)["data"]
+    described = {layer["layer"]: layer for layer in heads["layers"]}
+    places = set(question.canonical) | {(layer, head) for layer, head, _ in question.intervals}
+    wrong = [place for place in sorted(places) if place[1] not in described.get(place[0], {"heads": ()})["heads"]]
+    if wrong:
+        raise InputError(f"layer {wrong[0][0]} has no head {wrong[0][1]} here.")
+    for layer in sorted({place[0] for place in places}):
+        entry = described[layer]
+        long = [place for place in question.intervals if place[0] == layer and place[2] >= entry["queries"]]
+        if long:
+            raise InputError(f"row {long[0][2]} was asked for; there are {entry['queries']}.")
+        had = (entry["canonical"] or {"heads": []})["heads"]
+        wanted = {(layer, head) for head in had} | {place for place in question.canonical if place[0] == layer}
+        part = report_page(
+            found, layers=[layer], attention=question.attention, with_verdict=False, progress=progress,
+            canonical=sorted(wanted) or "none",
+            intervals=[place for place in question.intervals if place[0] == layer],
+        )  # fmt: skip
+        page = with_attention_of(page, HEADS, part.taken(HEADS))
+    return _with_results(page, _results(model, found, question, progress))

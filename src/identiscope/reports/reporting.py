@@ -1,0 +1,271 @@
+"""From a model and a text to a page: the analysis, its verdict in words, and the maps, for a report or a notebook."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import xarray as xr
+
+from identiscope.asking.ask import ask
+from identiscope.asking.maps import attention_maps
+from identiscope.capture import Trace, load, trace
+from identiscope.errors import InputError
+from identiscope.judge.verdict import Verdict, verdict
+from identiscope.methods.fields import chosen_sites
+from identiscope.methods.registry import method
+from identiscope.progress import Progress, say, tell
+from identiscope.reports.layer_arrays import report_layers
+from identiscope.validation import checked
+from identiscope.views.page.attention_section import attention_section, attentions_page
+from identiscope.views.page.data import Page, empty_page
+from identiscope.views.page.report import write_report
+from identiscope.views.page.results import result_page, with_results
+
+#: Of how many weights of the row shown first the intervals are computed: two linear programs each.
+FIRST_ROW = 12
+
+#: Texts up to this length get the intervals of their first row, and canonical maps of the first heads, unasked.
+SHORT = 256
+
+#: Of how many heads canonical maps are computed unasked: those of the loosest weights.
+FIRST_HEADS = 3
+
+Cells = Literal["auto", "all", "none"]
+
+
+def report(
+    model: Any,
+    text: Any = None,
+    path: str | Path = "report.html",
+    *,
+    target: Any = None,
+    truncate: bool = False,
+    progress: Progress | None = None,
+    **options: Any,
+) -> Path:
+    """Write one HTML file that shows what of a model's attention on a text is real; it needs no network to open.
+
+    >>> identiscope.report("minilm", "The cat sat on the mat.", "cat.html")
+    >>> identiscope.report(trace, path="cat.html", results=[attribution])
+    >>> identiscope.report([attribution, rollout], path="both.html")
+
+    model: as for `identiscope.trace`; or, with no text, a Trace that was made before, any result, or a list of results:
+    those of one kind stand side by side. options: see `report_page`.
+    """
+    results = _results(model)
+    if results:
+        return write_report(result_page(*results), path)
+    found = model if isinstance(model, Trace) else _traced(model, text, target, truncate)
+    return write_report(checked(report_page)(found, progress=progress, **options), path)
+
+
+def report_page(
+    found: Trace,
+    *,
+    layers: Sequence[int] | None = None,
+    attention: str | None = None,
+    stream: str | None = None,
+    with_verdict: bool = True,
+    canonical: Cells | Sequence[tuple[int, int]] = "auto",
+    intervals: Sequence[tuple[int, int, int]] = (),
+    results: Sequence[xr.Dataset] = (),
+    methods: Sequence[str] = (),
+    title: str | None = None,
+    progress: Progress | None = None,
+) -> Page:
+    """The data of a page on one Trace.
+
+    layers, attention, stream: which attention; the first by default. with_verdict=False leaves out the linear
+    programs behind the verdict's last sentences, which take longer than all the rest. canonical: heads (layer, head) to
+    show the canonical map of, `all`, or `none`; `auto` takes the heads of the loosest weights of short texts.
+    intervals: rows (layer, head, query) to give the intervals of all weights of. results: others to show on the same
+    page, such as an attribution, token identifiability, or a structure. methods: names of methods that are asked of the
+    trace and shown, too.
+    progress(done, total) is called as the work goes on, for each part of it from the beginning.
+    """
+    attention = attention if attention is not None or stream is not None else found.kinds[0]
+    sites = chosen_sites(found, layers, attention, stream)
+    where: dict[str, Any] = {"attention": attention, "stream": stream}
+    said: Verdict | None = None
+    if with_verdict:
+        tell(progress, "layers", 0, len(sites))
+        result = ask("attention_identifiability", found, layers=layers, progress=progress, **where)
+        say(progress, "verdict")
+        said = verdict(found, result, progress=progress)
+    loosest = _loosest(said)
+    short = sites[0].keys <= SHORT
+    cells = _known(said)
+    first = loosest[0] if loosest else None
+    wanted: list[tuple[tuple[int, int, int], int | None]] = [(place, None) for place in intervals]
+    if short and first is not None and first not in intervals:
+        wanted.insert(0, (first, FIRST_ROW))
+    for done, (place, top) in enumerate(wanted):
+        tell(progress, "intervals", done, len(wanted))
+        cells |= _row_intervals(found, place, top, where)
+    heads = _heads(canonical, sites, loosest if short else [])
+    maps = {}
+    for done, (layer, head) in enumerate(heads):
+        tell(progress, "canonical maps", done, len(heads))
+        one = attention_maps(found, layer, head, ("canonical",), **where)
+        maps[layer, head] = one["canonical"].values
+    site = sites[0]
+    queries, keys = found.streams[site.query_stream], found.streams[site.key_stream]
+    name = "arrays" if found.model is None else found.model.name
+    cut = f", {queries.cut} cut" if queries.cut else ""
+    page = empty_page(
+        title or name,
+        f"{len(queries)} tokens{cut} · {len(sites)} layers × {len(site.heads)} heads · {site.kind} attention",
+        verdict=_sentences(said),
+        notes=_notes(found, len(heads), len(cells)),
+    )
+    section = attention_section(
+        report_layers(found, layers=layers, **where),
+        queries.tokens,
+        None if keys is queries else keys.tokens,
+        canonical=maps,
+        intervals=list(cells.values()),
+        start=None if first is None else {"layer": first[0], "head": first[1], "row": first[2]},
+        progress=lambda done: tell(progress, "maps", done, len(sites)),
+    )
+    asked = []
+    for done, name in enumerate(methods):
+        tell(progress, name.replace("_", " "), done, len(methods))
+        asked.append(ask(name, found, **_place(name, first, sites)))
+    return with_results(page.with_section(section), [*results, *asked])
+
+
+def _place(name: str, first: tuple[int, int, int] | None, sites: Sequence[Any]) -> dict[str, Any]:
+    """The head that a method of one head is asked of: that of the loosest weight."""
+    if method(name).family.scope != "head":
+        return {}
+    return {"layer": first[0], "head": first[1]} if first else {"layer": sites[0].layer, "head": sites[0].heads[0]}
+
+
+def _results(given: Any) -> list[xr.Dataset]:
+    """The results that were given: one, or several in a list; none if it is anything else."""
+    if isinstance(given, xr.Dataset):
+        return [given]
+    several = isinstance(given, (list, tuple)) and all(isinstance(one, xr.Dataset) for one in given)
+    return list(given) if several else []
+
+
+def _traced(model: Any, text: Any, target: Any, truncate: bool) -> Trace:
+    if text is None:
+        raise InputError("no text was given; give one, or a Trace instead of a model.")
+    found: Any = trace(load(model), text, target=target, truncate=truncate)
+    if not isinstance(found, Trace):
+        raise InputError("several texts were given; a report shows one, so make one for each.")
+    return found
+
+
+def _sentences(said: Verdict | None) -> tuple[str, ...]:
+    return () if said is None else said.sentences
+
+
+def _loosest(said: Verdict | None) -> list[tuple[int, int, int]]:
+    """(layer, head, query) of the verdict's weights, that with the widest interval first."""
+    if said is None or said.sample.empty:
+        return []
+    table = said.sample
+    order = np.argsort(-(table["merged_upper"] - table["merged_lower"]).to_numpy(), kind="stable")
+    return [(int(one["layer"]), int(one["head"]), int(one["query"])) for one in table.iloc[order].to_dict("records")]
+
+
+Known = dict[tuple[int, int, int, int], dict[str, Any]]
+
+
+def _known(said: Verdict | None) -> Known:
+    if said is None or said.sample.empty:
+        return {}
+    records = said.sample.to_dict("records")
+    return {(one["layer"], one["head"], one["query"], one["key"]): one for one in records}
+
+
+def _row_intervals(found: Trace, place: tuple[int, int, int], top: int | None, where: dict[str, Any]) -> Known:
+    layer, head, query = place
+    site = found.site(layer, where["attention"], where["stream"])
+    row, allowed = site.attention(head, [query])[0], site.allowed_keys(head, [query])[0]
+    keys = [key for key in row.argsort(descending=True).tolist() if bool(allowed[key])]
+    bounds = ask(
+        "attention_intervals", found, layer=layer, head=head, cells=[(query, key) for key in keys[:top]], **where
+    )
+    table = bounds.drop_vars(["lower_row", "upper_row"]).to_dataframe().to_dict("records")
+    return {(layer, head, query, int(one["key"])): {"layer": layer, "head": head} | one for one in table}
+
+
+def _heads(
+    canonical: Cells | Sequence[tuple[int, int]], sites: Sequence[Any], loosest: list[tuple[int, int, int]]
+) -> list[tuple[int, int]]:
+    if canonical == "none":
+        return []
+    every = [(site.layer, head) for site in sites for head in site.heads]
+    if canonical == "all":
+        return every
+    if canonical == "auto":
+        return list(dict.fromkeys((layer, head) for layer, head, _ in loosest))[:FIRST_HEADS]
+    missing = [place for place in canonical if tuple(place) not in every]
+    if isinstance(canonical, str) or missing:
+        raise InputError(
+            f"canonical maps of {missing or canonical!r} were asked for; there are {every[0]} to {every[-1]}."
+        )
+    return [(int(layer), int(head)) for layer, head in canonical]
+
+
+def _notes(found: Trace, heads: int, cells: int) -> list[str]:
+    return [
+        "Equation numbers are those of Brunner et al., On Identifiability in Transformers (ICLR 2020).",
+        f"Canonical maps are computed for {heads} heads here, intervals for {cells} weights; the page says where they"
+        " are missing. Maps are rebuilt from rounded factors, within the error stated beside each head.",
+    ]
+
+
+def view(
+    shown: Trace | xr.Dataset | Any = None,
+    *,
+    attentions: Sequence[Any] | None = None,
+    attention: Sequence[Any] | None = None,
+    tokens: Sequence[str] | None = None,
+    include_layers: Sequence[int] | None = None,
+    **options: Any,
+) -> Any:
+    """The viewer in a notebook: of a Trace, of results, or of attentions as a Hugging Face model returns them.
+
+    >>> identiscope.view(trace)
+    >>> identiscope.view(identiscope.hidden_token_attribution(trace))
+    >>> identiscope.view(attentions=out.attentions, tokens=tokens)      # as for bertviz.head_view
+
+    attentions: one [1, head, query, key] a layer; tokens: one a key; include_layers: only these of them. options: for a
+    Trace, those of `report_page`. Needs the extra `notebook`; `identiscope.report` writes the same to a file.
+    """
+    from identiscope.views.page.notebook import widget
+
+    return widget(
+        view_page(shown, attentions if attentions is not None else attention, tokens, include_layers, **options)
+    )
+
+
+def view_page(
+    shown: Any,
+    attentions: Sequence[Any] | None,
+    tokens: Sequence[str] | None,
+    include_layers: Sequence[int] | None,
+    **options: Any,
+) -> Page:
+    """The data of what `view` shows."""
+    if isinstance(shown, Trace):
+        return checked(report_page)(shown, **options)
+    results = _results(shown)
+    if results:
+        return result_page(*results)
+    if shown is not None and attentions is None:
+        # As bertviz has it: head_view(attention, tokens).
+        attentions = shown
+    if attentions is None or tokens is None:
+        raise InputError("give a Trace, a result, or attentions= and tokens=.")
+    if include_layers is None:
+        return attentions_page(attentions, tokens)
+    wrong = [layer for layer in include_layers if not 0 <= layer < len(attentions)]
+    if wrong:
+        raise InputError(f"layers {wrong} were asked for; attentions of {len(attentions)} layers were given.")
+    return attentions_page([attentions[layer] for layer in include_layers], tokens, layers=include_layers)

@@ -1,0 +1,332 @@
+"""Attention for a page: each layer as thin rounded matrices, with the error of every map they rebuild.
+
+The page rebuilds raw attention as a softmax of query·key, effective attention as left·right, and null attention as
+their difference, in the rows where it is more than rounding: elsewhere (a row of an identifiable head, a causal row of
+few keys) the difference would be the page's own rounding and nothing else, so there it is zero.
+Here the same is done with the same rounded numbers, and every cell is compared with the library's.
+A row that is off by more than the error aimed at is stored cell by cell; so is a map that has no thin factors, or is so
+small that its cells take less room than they do.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from identiscope.views.page.layer import Layer
+from identiscope.views.page.packing import LARGEST, Array, Chunk, balanced, from_levels, levels_for, to_levels
+from identiscope.views.page.shapes import Mask, Output, PackedLayer, PackedMap, Position
+
+#: The error aimed at in a raw weight. The softmax makes it a relative one: small weights are far more exact.
+RAW_ERROR = 1e-3
+
+#: The error aimed at in an effective weight, in parts of the weight that uniform attention would have: an eighth.
+EFFECTIVE_SHARE = 0.128
+
+# Rounding errors of many products are nearly Gaussian; this many standard deviations are rarely exceeded.
+_SPREAD = 4.5 / np.sqrt(12)
+
+# The share of rows whose size a step is chosen for; the others may have to be stored cell by cell.
+_COVERED = 0.95
+
+# How much finer the right factor of effective attention is rounded: it also stands for T, which the page moves rows on.
+_FINER = 4.0
+
+
+@dataclass(frozen=True)
+class PackedLayers:
+    """Descriptions of the layers, their chunks by name, and null share and correlation [layer][head]."""
+
+    described: list[PackedLayer]
+    chunks: dict[str, bytes]
+
+
+def pack_layers(
+    layers: Iterable[Layer],
+    canonical: Mapping[tuple[int, int], Array] | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> PackedLayers:
+    """Round and compress each layer; canonical maps, where there are any, by (layer, head)."""
+    described: list[PackedLayer] = []
+    chunks: dict[str, bytes] = {}
+    for done, layer in enumerate(layers, 1):
+        name = f"layer-{layer.layer}"
+        maps = {head: cells for (number, head), cells in (canonical or {}).items() if number == layer.layer}
+        entry, chunks[name] = _pack_layer(layer, maps, name)
+        described.append(entry)
+        if progress is not None:
+            progress(done)
+    return PackedLayers(described, chunks)
+
+
+def _pack_layer(layer: Layer, canonical: Mapping[int, Array], name: str) -> tuple[PackedLayer, bytes]:
+    chunk = Chunk()
+    inside = _inside(layer)
+    effective_error = min(RAW_ERROR, EFFECTIVE_SHARE / layer.keys)
+    raw = _smaller(layer, _Factors.of_logits(layer))
+    effective = _Factors.of_effective(layer, effective_error)
+    heads = [_head(layer, place, raw, effective, inside, effective_error) for place in range(len(layer.heads))]
+    entry = PackedLayer(
+        layer=int(layer.layer),
+        heads=[int(head) for head in layer.heads],
+        queries=layer.queries,
+        keys=layer.keys,
+        chunk=name,
+        mask=_mask(layer, chunk),
+        raw={
+            **_pack_map(chunk, raw, [head["raw_rows"] for head in heads], RAW_ERROR),
+            "softcap": layer.softcap,
+            "position": None if raw is None else _position(layer, chunk),
+            "sinks": None if layer.sinks is None else layer.sinks.tolist(),
+        },
+        effective=None,
+        null_rows=None,
+        canonical=None,
+        null_share=[head["null_share"] for head in heads],
+        correlation=[head["correlation"] for head in heads],
+        error={name: max(head["error"][name] for head in heads) for name in heads[0]["error"]},
+    )
+    if layer.effective is not None:
+        entry["effective"] = _pack_map(chunk, effective, [head["effective_rows"] for head in heads], effective_error)
+        entry["null_rows"] = chunk.flags(np.stack([head["null_rows"] for head in heads]))
+    if effective is not None:
+        entry["output"] = _pack_output(layer, chunk, effective)
+    if canonical:
+        chosen = sorted(canonical)
+        levels = levels_for(effective_error)
+        cells = np.stack([canonical[head] for head in chosen])
+        codes = to_levels(cells, levels)
+        entry["canonical"] = {"heads": chosen, "levels": levels, "cells": chunk.whole(codes)}
+        entry["error"]["canonical"] = _stated(float(np.abs(from_levels(codes, levels) - cells).max()))
+    return entry, chunk.compressed()
+
+
+@dataclass(frozen=True)
+class _Factors:
+    """Rounded factors: left [head, query, column], right [group, key, column], and the step of each."""
+
+    left: list[Array]
+    right: list[Array]
+    left_step: list[float]
+    right_step: list[float]
+
+    @staticmethod
+    def of_logits(layer: Layer) -> "_Factors | None":
+        if layer.query is None or layer.key is None:
+            return None
+        centre = layer.softcap is None and layer.sinks is None
+        group = len(layer.query) // len(layer.key)
+        found = _Factors([], [], [], [])
+        for place, key in enumerate(layer.key):
+            query = layer.query[place * group : (place + 1) * group]
+            left, right = balanced(query.reshape(-1, query.shape[2]), key, centre)
+            # A weight changes by at most a quarter of the largest difference of changes in its logits, and mostly by
+            # less; at six times as much, hardly any row has to be stored.
+            left_step, right_step = _steps(left, right, 6 * RAW_ERROR)
+            for part in np.split(left, group):
+                found._add(found.left, found.left_step, part, left_step)
+            found._add(found.right, found.right_step, right, max(right_step, _coarsest(right)))
+        return found
+
+    @staticmethod
+    def of_effective(layer: Layer, error: float) -> "_Factors | None":
+        if layer.left is None or layer.right is None:
+            return None
+        found = _Factors([], [], [], [])
+        group = len(layer.left) // len(layer.right)
+        for place, right in enumerate(layer.right):
+            lefts = layer.left[place * group : (place + 1) * group]
+            steps = [_steps(left, right, error, _FINER) for left in lefts]
+            for left, (step, _) in zip(lefts, steps, strict=True):
+                found._add(found.left, found.left_step, left, step)
+            found._add(found.right, found.right_step, right, max(min(step for _, step in steps), _coarsest(right)))
+        return found
+
+    @staticmethod
+    def _add(into: list[Array], steps: list[float], values: Array, step: float) -> None:
+        codes = np.rint(values / step)
+        # A row too large for its step (a causal row of few keys) is left out: its cells will be stored.
+        codes[np.abs(codes).max(1) > LARGEST] = 0
+        into.append(codes.astype(np.int32))
+        steps.append(step)
+
+    def product(self, place: int) -> Array:
+        """left·rightᵀ of one head as the page computes it."""
+        group = place // (len(self.left) // len(self.right))
+        left = self.left[place].astype(np.float32) * np.float32(self.left_step[place] * self.right_step[group])
+        product: Array = left @ self.right[group].astype(np.float32).T
+        return product
+
+    @property
+    def numbers(self) -> int:
+        """How many numbers a head takes."""
+        return (sum(part.size for part in self.left) + sum(part.size for part in self.right)) // len(self.left)
+
+
+def _smaller(layer: Layer, factors: _Factors | None) -> _Factors | None:
+    """The factors, or None where the cells themselves take less room, as they do for short texts."""
+    if factors is None or layer.keys > 8 * factors.left[0].shape[1]:
+        return factors
+    codes = [dict(enumerate(to_levels(layer.raw(place), levels_for(RAW_ERROR)))) for place in range(len(layer.heads))]
+    thin, cells = Chunk(), Chunk()
+    _pack_map(thin, factors, [{} for _ in codes], RAW_ERROR)
+    _pack_map(cells, None, codes, RAW_ERROR)
+    return factors if len(thin.compressed()) < len(cells.compressed()) else None
+
+
+def _coarsest(values: Array) -> float:
+    """The least step at which all values fit in 16 bits."""
+    return float(np.abs(values).max()) / LARGEST
+
+
+def _steps(left: Array, right: Array, error: float, finer: float = 1.0) -> tuple[float, float]:
+    """Steps for left and right that keep their product within an error; right gets a share 1/finer of it.
+
+    The error of one is multiplied with the rows of the other, of which a few may be so large that storing their cells
+    takes less room than a finer step for all.
+    """
+    sizes = [float(np.quantile(np.linalg.norm(part, axis=1), _COVERED)) or 1.0 for part in (left, right)]
+    each = error / (_SPREAD * float(np.hypot(1, 1 / finer)))
+    return each / sizes[1], each / sizes[0] / finer
+
+
+def _head(
+    layer: Layer, place: int, raw: _Factors | None, effective: _Factors | None, inside: Array | None, error: float
+) -> dict[str, Any]:
+    """Rebuild one head's maps as the page will, compare them with the library's, and keep the rows that are off."""
+    true_raw = layer.raw(place)
+    off, raw_rows = _checked(true_raw, None if raw is None else _softmax(layer, place, raw, inside), RAW_ERROR)
+    errors = {"raw": _stated(_largest(off))}
+    found: dict[str, Any] = {"raw_rows": raw_rows, "error": errors, "null_share": None, "correlation": None}
+    if layer.effective is None:
+        return found
+    true = layer.effective(place)
+    rebuilt = None if effective is None else effective.product(place)
+    if rebuilt is not None and inside is not None:
+        rebuilt *= inside
+    effective_off, found["effective_rows"] = _checked(true, rebuilt, error)
+    errors["effective"] = _stated(_largest(effective_off))
+    # Null attention is the difference, and so is its error; a row within the error aimed at is zero on the page.
+    null = true_raw - true
+    found["null_rows"] = np.maximum(null.max(1), -null.min(1)) > error
+    off -= effective_off
+    off[~found["null_rows"]] = -null[~found["null_rows"]]
+    errors["null"] = _stated(_largest(off))
+    found["null_share"] = _quotient(float(np.vdot(null, null)), float(np.vdot(true_raw, true_raw)))
+    found["correlation"] = _correlation(true_raw, true, inside)
+    return found
+
+
+def _checked(true: Array, rebuilt: Array | None, error: float) -> tuple[Array, dict[int, Array]]:
+    """How far the page is off in every cell, and the rows that it needs cell by cell: row → codes."""
+    levels = levels_for(error)
+    if rebuilt is None:
+        codes = to_levels(true, levels)
+        return from_levels(codes, levels) - true, dict(enumerate(codes))
+    off = rebuilt - true
+    # Written so that what is not a number is wrong, too.
+    right = (off.max(1) <= error) & (off.min(1) >= -error)
+    wrong = np.flatnonzero(~right)
+    codes = to_levels(true[wrong], levels)
+    off[wrong] = from_levels(codes, levels) - true[wrong]
+    return off, dict(zip(wrong.tolist(), codes, strict=True))
+
+
+def _largest(off: Array) -> float:
+    return max(float(off.max()), -float(off.min()))
+
+
+def _softmax(layer: Layer, place: int, factors: _Factors, inside: Array | None) -> Array:
+    logits = factors.product(place)
+    if layer.softcap is not None:
+        logits = np.tanh(logits / np.float32(layer.softcap)) * np.float32(layer.softcap)
+    if layer.position is not None:
+        logits = logits + layer.position.of_head(place, layer.queries, layer.keys).astype(np.float32)
+    if inside is not None:
+        logits = np.where(inside, logits, -np.inf)
+    top = logits.max(1, keepdims=True)
+    if layer.sinks is not None:
+        top = np.maximum(top, layer.sinks[place])
+    weights = np.exp(logits - top, dtype=np.float32)
+    total = weights.sum(1, keepdims=True)
+    if layer.sinks is not None:
+        total = total + np.exp(layer.sinks[place] - top)
+    return np.asarray(weights / total)
+
+
+def _pack_map(chunk: Chunk, factors: _Factors | None, rows: list[dict[int, Array]], error: float) -> PackedMap:
+    """Factors, column by column, and the rows stored cell by cell; `rows` null where these are all."""
+    queries = [head * 2**20 + row for head, found in enumerate(rows) for row in found]
+    cells = [codes for found in rows for codes in found.values()]
+    packed: PackedMap = {"factors": None, "levels": levels_for(error), "rows": None, "cells": None}
+    if factors is not None:
+        packed["factors"] = {
+            "left": chunk.whole(np.stack(factors.left).transpose(2, 0, 1)),
+            "right": chunk.whole(np.stack(factors.right).transpose(2, 0, 1)),
+            "left_step": factors.left_step,
+            "right_step": factors.right_step,
+        }
+        packed["rows"] = chunk.places(np.array(queries, dtype=np.uint32))
+    if cells:
+        packed["cells"] = chunk.whole(np.stack(cells))
+    return packed
+
+
+def _pack_output(layer: Layer, chunk: Chunk, factors: _Factors) -> Output:
+    """T in the coordinates of the right factor, and how far a row of the rounded T may be from the true one."""
+    assert layer.right is not None and layer.output is not None
+    group = len(layer.output) // len(layer.right)
+    errors = []
+    for head, small in enumerate(layer.output):
+        place = head // group
+        missing = (layer.right[place] - factors.right[place] * factors.right_step[place]) @ small
+        errors.append(_stated(float(np.linalg.norm(missing, axis=1).max())))
+    return {"matrix": chunk.numbers(layer.output), "row_error": errors}
+
+
+def _inside(layer: Layer) -> Array | None:
+    if layer.matrix is not None:
+        return layer.matrix
+    if layer.start is None or layer.stop is None:
+        return None
+    position = np.arange(layer.keys)
+    inside: Array = (position >= layer.start[:, None]) & (position < layer.stop[:, None])
+    return inside
+
+
+def _position(layer: Layer, chunk: Chunk) -> Position | None:
+    if layer.position is None:
+        return None
+    return Position(by=layer.position.by, values=chunk.numbers(layer.position.values))
+
+
+def _mask(layer: Layer, chunk: Chunk) -> Mask | None:
+    if layer.matrix is not None:
+        return {"matrix": chunk.flags(layer.matrix)}
+    if layer.start is None or layer.stop is None:
+        return None
+    return {"start": chunk.places(layer.start), "stop": chunk.places(layer.stop)}
+
+
+def _stated(error: float) -> float:
+    """An error as it may be stated: rounded up, with room for the browser's own float32 arithmetic."""
+    error = error * 1.01 + 2e-6
+    digits = 1 - int(np.floor(np.log10(error)))
+    return float(np.ceil(error * 10**digits) / 10**digits)
+
+
+def _quotient(part: float, whole: float) -> float | None:
+    return part / whole if whole > 0 else None
+
+
+def _correlation(one: Array, other: Array, inside: Array | None) -> float | None:
+    """Pearson's, over the allowed cells; both maps are zero elsewhere, so only the number of cells differs."""
+    count = one.size if inside is None else int(inside.sum())
+    means = (float(one.sum()) / count, float(other.sum()) / count)
+    squares = (float(np.vdot(one, one)), float(np.vdot(other, other)))
+    spread = [square - count * mean**2 for square, mean in zip(squares, means, strict=True)]
+    # A constant map has no correlation; what is left of its variance is rounding.
+    if any(left <= 1e-12 * square for left, square in zip(spread, squares, strict=True)):
+        return None
+    return (float(np.vdot(one, other)) - count * means[0] * means[1]) / float(np.sqrt(spread[0] * spread[1]))

@@ -1,0 +1,108 @@
+"""`plot(result, ax=…)`: a result is drawn by its kind, or by the function that is made for its name."""
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from fnmatch import fnmatchcase
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from pkgutil import iter_modules
+from typing import Any
+
+import xarray as xr
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from identiscope.errors import InputError
+from identiscope.files import replacing
+from identiscope.methods.registry import METHODS
+from identiscope.results import using
+from identiscope.validation import checked
+
+
+@cache
+def drawings() -> Mapping[str, Callable[..., Axes]]:
+    """Which function draws what is not the result of a registered method: each module says so of its own (`DRAWS`).
+
+    A name may hold `*`, as those of the tables of a Run do, which are called by what was run.
+    """
+    found: dict[str, Callable[..., Axes]] = {}
+    for module in iter_modules([str(Path(__file__).parent)]):
+        found |= getattr(import_module(f"identiscope.views.plots.{module.name}"), "DRAWS", {})
+    return found
+
+
+def drawing(result: xr.Dataset) -> Callable[..., Axes] | None:
+    """The function that draws a result, if there is one: that of its kind, or of what it is called."""
+    from identiscope.views.plots.kinds import DRAWN
+
+    name, kind = str(result.attrs.get("method")), result.attrs.get("kind")
+    known = METHODS.get(name)
+    if known is not None and kind is not None:
+        return DRAWN[known.kind]
+    for pattern, function in drawings().items():
+        if fnmatchcase(name, pattern):
+            return function
+    # A result of an older version says no kind; one of a method that is not registered here says nothing else.
+    return DRAWN.get(str(kind) if known is None else known.kind)
+
+
+def plot(result: xr.Dataset, ax: Axes | None = None, **options: Any) -> Axes:
+    """Draw a result; its kind says how, or its name where it is not the result of a registered method.
+
+    >>> identiscope.plot(identiscope.attention_identifiability(trace))
+    >>> identiscope.plot(identiscope.attention_between_types(model, texts), figure="separator")
+
+    Without an `ax` a new figure is made. options are those of the drawing function, such as `values="raw"`.
+    """
+    if not isinstance(result, xr.Dataset):
+        raise InputError(f"a {type(result).__name__} was given; expected a result, such as attention_maps gives.")
+    method, function = str(result.attrs.get("method")), drawing(result)
+    if function is None:
+        known = ", ".join([*METHODS, *sorted(drawings())])
+        raise InputError(f"there is no plot for {method!r}; there are plots for {known}.")
+    _check_options(method, function, options)
+    function = checked(function)
+    if ax is not None:
+        with using(result):
+            return function(result, ax, **options)
+    import matplotlib.pyplot as plt
+
+    figure, ax = plt.subplots(figsize=(7, 4.5), layout="constrained")
+    try:
+        with using(result):
+            return function(result, ax, **options)
+    except InputError:
+        plt.close(figure)  # or a notebook would show it, empty
+        raise
+
+
+def save_figure(figure: Figure, path: Path, **options: Any) -> Path:
+    """Write a figure in the format that the name ends in, and close it."""
+    import matplotlib.pyplot as plt
+
+    try:
+        with replacing(path) as aside:
+            figure.savefig(aside, format=path.suffix.removeprefix("."), dpi=150, **options)
+    finally:
+        plt.close(figure)
+    return path
+
+
+def expect_one_of(name: str, given: object, among: Iterable[Any]) -> None:
+    """Refuse the value of an option that is none of those there are."""
+    known = [str(one) for one in among]
+    if str(given) not in known:
+        raise InputError(f"{name}={given!r} was given; expected one of {', '.join(known)}.")
+
+
+def _check_options(method: str, function: Callable[..., Axes], options: dict[str, Any]) -> None:
+    """Refuse options that the drawing function does not take, and say which ones it does."""
+    parameters = list(inspect.signature(function).parameters.values())[2:]
+    known = [parameter.name for parameter in parameters]
+    needed = [parameter.name for parameter in parameters if parameter.default is inspect.Parameter.empty]
+    unknown, missing = sorted(set(options) - set(known)), sorted(set(needed) - set(options))
+    if unknown or missing:
+        wrong = f"{', '.join(unknown)} was given" if unknown else f"{', '.join(missing)} was not given"
+        expected = f"expected {', '.join(known)}" if known else "expected no options"
+        raise InputError(f"{wrong} to the plot of {method}; {expected}.")

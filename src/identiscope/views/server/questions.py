@@ -1,0 +1,119 @@
+"""What a page of the server may ask for: checked field by field, with a message for whoever wrote it."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from identiscope.errors import InputError
+from identiscope.progress import Progress
+from identiscope.views.page.data import Page
+
+#: What a text can be asked to be shown with, beside its maps.
+METHODS = ("verdict", "canonical", "attribution")
+
+KINDS = ("encoder-self", "decoder-self", "cross")
+
+#: Directions of an attribution estimate: the time goes with them, the error with one over their root.
+DIRECTIONS = (2, 64)
+
+#: How many heads and rows one question may name.
+MOST_PLACES = 64
+
+
+@dataclass(frozen=True)
+class ServedModel:
+    """A model that the server was started with, as the browser may know it."""
+
+    name: str
+    target: bool = False  # whether it has a decoder, which needs a text of its own
+
+
+@dataclass(frozen=True)
+class Question:
+    """A text for one of the server's models, and what to compute; or, with a base, what to add to its page."""
+
+    model: int
+    text: str
+    target: str | None = None
+    attention: str | None = None
+    methods: tuple[str, ...] = ("verdict",)
+    directions: int = 8
+    canonical: tuple[tuple[int, int], ...] = ()  # (layer, head)
+    intervals: tuple[tuple[int, int, int], ...] = ()  # (layer, head, row)
+    base: Page | None = None
+
+
+#: From a question to a page; the progress raises when the answer is no longer wanted.
+Compute = Callable[[Question, Progress], Page]
+
+
+def read_question(given: Any, models: int, longest: int) -> Question:
+    """A question about a text, from parsed JSON."""
+    fields = _fields(given, {"model", "text"}, {"target", "attention", "methods", "directions"})
+    model = _whole(fields["model"], "model", 0, models - 1)
+    target = None if fields.get("target") is None else _text(fields["target"], "target", longest)
+    attention = fields.get("attention")
+    if attention is not None and attention not in KINDS:
+        raise InputError(f"attention must be one of {', '.join(KINDS)}.")
+    text = _text(fields["text"], "text", longest)
+    methods = _methods(fields.get("methods", ["verdict"]))
+    return Question(model, text, target, attention, methods, _directions(fields))
+
+
+def read_more(given: Any, about: Question, base: Page) -> Question:
+    """A question about what to add to a page that was made before."""
+    fields = _fields(given, set(), {"methods", "directions", "canonical", "intervals"})
+    return Question(
+        about.model, about.text, about.target, about.attention,
+        methods=_methods(fields.get("methods", [])),
+        directions=_directions(fields),
+        canonical=_places(fields.get("canonical", []), "canonical", 2),
+        intervals=_places(fields.get("intervals", []), "intervals", 3),
+        base=base,
+    )  # fmt: skip
+
+
+def _fields(given: Any, needed: set[str], optional: set[str]) -> Mapping[str, Any]:
+    if not isinstance(given, dict):
+        raise InputError("a JSON object is expected.")
+    missing, unknown = sorted(needed - set(given)), sorted(set(given) - needed - optional)
+    if missing or unknown:
+        known = ", ".join(sorted(needed | optional))
+        said = [f"{', '.join(missing)} missing"] * bool(missing) + ["there is a field of another name"] * bool(unknown)
+        raise InputError(f"{'; '.join(said)}. The fields are {known}.")
+    return given
+
+
+def _text(value: Any, name: str, longest: int) -> str:
+    if not isinstance(value, str) or not value.strip():
+        raise InputError(f"{name} must be some words.")
+    if len(value) > longest:
+        raise InputError(f"{name} has {len(value)} characters; at most {longest} are taken here.")
+    # Half of a surrogate pair is valid JSON and no text: tokenizers refuse it with a message about bytes.
+    return value.encode("utf-8", "replace").decode("utf-8")
+
+
+def _whole(value: Any, name: str, least: int, most: int) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+        raise InputError(f"{name} must be a whole number from {least} to {most}.")
+    return value
+
+
+def _methods(value: Any) -> tuple[str, ...]:
+    if not isinstance(value, list) or not all(one in METHODS for one in value):
+        raise InputError(f"methods must be a list of some of {', '.join(METHODS)}.")
+    return tuple(dict.fromkeys(value))
+
+
+def _directions(fields: Mapping[str, Any]) -> int:
+    return _whole(fields.get("directions", 8), "directions", *DIRECTIONS)
+
+
+def _places(value: Any, name: str, count: int) -> Any:
+    expected = "[layer, head, row]" if count == 3 else "[layer, head]"
+    if not isinstance(value, list) or len(value) > MOST_PLACES:
+        raise InputError(f"{name} must be a list of at most {MOST_PLACES} {expected}.")
+    for one in value:
+        if not isinstance(one, list) or len(one) != count:
+            raise InputError(f"{name} must be a list of {expected}.")
+    return tuple(tuple(_whole(part, name, 0, 2**20) for part in one) for one in value)
