@@ -1,0 +1,1 @@
+"""Whether an answer holds: certificates, proofs in the running model, verdicts."""

@@ -1,0 +1,109 @@
+"""The verdict: what a weight may be comes first, of a stated sample, and nothing in it contradicts the rest."""
+
+import re
+
+import numpy as np
+import pytest
+import torch
+
+import identiscope
+from identiscope.capture.samples import PASSAGE
+from identiscope.judge.verdict import FIXED, NOTICEABLE, verdict
+
+
+def test_what_a_weight_may_be_leads(minilm: identiscope.Model) -> None:
+    trace = identiscope.trace(minilm, PASSAGE, layers=[0, 3])
+    told: list[tuple[int, int]] = []
+    result = identiscope.attention_identifiability(trace)
+    said = verdict(trace, result, candidates=6, progress=lambda done, total: told.append((done, total)))
+    # Six weights, and six rows.
+    assert told == [(step, 12) for step in range(1, 13)]
+    sample = said.sample
+    assert len(sample) == 6 and 0 < said.median_reach < 1
+    assert (sample.lower <= sample.weight).all() and (sample.weight <= sample.upper).all()
+    width = sample.merged_upper - sample.merged_lower
+    one = sample.loc[width.idxmax()]
+    to = repr(one.key_token) if one.copies == 1 else f"all {one.copies} {one.key_token!r}"
+    assert said.sentences[0] == (
+        f"The weight {one.merged_weight:.2f} from {one.query_token!r} to {to} (layer {one.layer}, head"
+        f" {one['head']}) may be anything from {one.merged_lower:.2f} to {one.merged_upper:.2f}, and the model would"
+        " answer the same."
+    )
+    assert f"{int((width < FIXED).sum())} of them are fixed to within 0.05" in said.sentences[1]
+    whole = " ".join(said.sentences)
+    assert "24 of 24 heads" in whole and f"{said.median_null_share:.2f} of the squared" in whole
+    assert said.median_null_share == float(result.simplex_null_share.median())
+
+
+def test_weight_that_only_moves_between_copies_is_fixed() -> None:
+    """A word twice, with the same values: each weight alone may be anything up to their sum, and the sum is fixed."""
+    generator = np.random.default_rng(0)
+    value = generator.standard_normal((8, 12))
+    value[5] = value[2]
+    attention = np.full((8, 8), 0.05)
+    attention[:, 2] = 0.65
+    tokens = ["a", "b", "to", "c", "d", "to", "e", "f"]
+    trace = identiscope.from_arrays(attention[None, None], value[None, None], tokens=tokens)
+    said = verdict(trace, identiscope.attention_identifiability(trace))
+    assert said.sentences[0].startswith("The larger weights can be taken as they are")
+    assert "from one copy of a word to another" in " ".join(said.sentences)
+    assert (said.sample.merged_upper - said.sample.merged_lower).max() < 1e-9
+    np.testing.assert_allclose(said.sample.upper - said.sample.lower, 0.7, atol=1e-9)
+    assert said.median_reach < 1e-9
+
+
+def test_the_sample_is_drawn_from_all_noticeable_weights_between_words(minilm: identiscope.Model) -> None:
+    trace = identiscope.trace(minilm, PASSAGE, layers=[2])
+    result = identiscope.attention_identifiability(trace)
+    said, again, other = (verdict(trace, result, candidates=8, seed=seed) for seed in (0, 0, 1))
+    places = [set(map(tuple, one.sample[["head", "query", "key"]].to_numpy().tolist())) for one in (said, again, other)]
+    assert places[0] == places[1] != places[2]
+    special = trace.main.special
+    count = 0
+    for head in range(12):
+        weights = trace.site(2).attention(head).numpy()
+        for query, key in np.argwhere(weights >= NOTICEABLE):
+            count += query != key and not special[query] and not special[key]
+    assert said.drawn_from == count
+    assert f"drawn at random from {count:,}" in said.sentences[1]
+    assert (said.sample.weight >= NOTICEABLE).all() and (said.sample["query"] != said.sample["key"]).all()
+    assert not any(special[place] for place in [*said.sample["query"], *said.sample["key"]])
+
+
+def test_an_identifiable_text_is_good_news(minilm: identiscope.Model) -> None:
+    short = identiscope.trace(minilm, "The cat sat on the mat.")
+    said = verdict(short, identiscope.attention_identifiability(short))
+    assert said.sentences[0].startswith("Good news: every attention weight here is real.")
+    assert "up to 33 tokens" in said.sentences[1] and said.sample.empty
+
+
+def arrays(sharp: float, width: int = 6) -> identiscope.Trace:
+    torch.manual_seed(0)
+    logits = torch.randn(1, 2, 30, 30, dtype=torch.float64)
+    return identiscope.from_arrays(torch.softmax(sharp * logits, -1), torch.randn(1, 2, 30, width, dtype=torch.float64))
+
+
+def test_a_text_without_noticeable_weights_says_so() -> None:
+    trace = arrays(0.1)
+    said = verdict(trace, identiscope.attention_identifiability(trace))
+    assert said.drawn_from == 0 and len(said.sample) == 2
+    assert "the 2 strongest weights between two words, one a head (none reaches 0.1)" in " ".join(said.sentences)
+
+
+def test_weights_that_are_all_fixed_are_said_to_be_so_first() -> None:
+    """Nearly one-hot rows have a null space and no room in it: the verdict must not begin with the null space."""
+    trace = arrays(60.0, width=14)
+    result = identiscope.attention_identifiability(trace)
+    assert (result.free_rows == 1).all()
+    said = verdict(trace, result)
+    width = said.sample.merged_upper - said.sample.merged_lower
+    assert (width < FIXED).all()
+    assert said.sentences[0].startswith("The larger weights can be taken as they are")
+
+
+@pytest.mark.parametrize("sharp", [1.0, 5.0])
+def test_no_sentence_says_of_weights_what_is_only_true_of_heads(sharp: float) -> None:
+    trace = arrays(sharp)
+    said = verdict(trace, identiscope.attention_identifiability(trace))
+    assert not re.search("not identifiable|weight has no effect", " ".join(said.sentences))
+    assert "may be anything from" in said.sentences[0]
