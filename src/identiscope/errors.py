@@ -2,7 +2,13 @@
 
 
 class IdentiscopeError(Exception):
-    """Anything identiscope refuses to do; the message says what was given and what to do."""
+    """Anything identiscope refuses to do; the message says what was given and what to do.
+
+    It can be printed whatever was given: halves of surrogate pairs, which no UTF-8 has, are shown as their escapes.
+    """
+
+    def __str__(self) -> str:
+        return super().__str__().encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 class ModelError(IdentiscopeError):
@@ -11,6 +17,10 @@ class ModelError(IdentiscopeError):
 
 class InputError(IdentiscopeError):
     """The text, ids, pixels or indices given do not fit the model."""
+
+
+class ArgumentError(InputError, TypeError):
+    """An argument that is of another type than expected, is not known, or is not there."""
 
 
 class CaptureError(IdentiscopeError):

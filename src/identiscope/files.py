@@ -1,7 +1,11 @@
-"""The one way to write a file: aside, flushed and renamed, so that what was there stays until the new one is whole."""
+"""The one way to write a file: aside, flushed and renamed, so that what was there stays until the new one is whole.
+
+And what is said of a file that cannot be read.
+"""
 
 import errno
 import os
+import re
 import secrets
 import shutil
 import stat
@@ -94,6 +98,37 @@ def check_writable(path: str | Path) -> Path:
     return place
 
 
+def check_readable(path: str | Path) -> Path:
+    """Refuse, before it is opened, what is no file that can be read; for a pipe one would wait without end."""
+    with reading(path):
+        place = Path(path)
+        mode = place.stat().st_mode
+        if stat.S_ISDIR(mode):
+            raise InputError(f"{printable(path)} is a directory; give a file.")
+        if not stat.S_ISREG(mode):
+            kind = "a pipe" if stat.S_ISFIFO(mode) else "a socket" if stat.S_ISSOCK(mode) else "a device"
+            raise InputError(f"{printable(path)} is {kind}; give a regular file.")
+        if not os.access(place, os.R_OK):
+            raise InputError(f"{printable(path)} may not be read; change its permissions, or give another file.")
+    return place
+
+
+@contextmanager
+def reading(path: str | Path) -> Iterator[None]:
+    """Why the system does not let a file be read, said in words."""
+    try:
+        yield
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise InputError(f"there is no file {printable(path)}.") from error
+    except OSError as error:
+        raise InputError(f"{printable(path)} could not be read: {error.strerror or error}.") from error
+    except ValueError as error:
+        # A null byte, or a name that the file system's encoding cannot write.
+        if isinstance(error, UnicodeEncodeError) or "null" in str(error):
+            raise InputError(f"{printable(path)} is no name of a file: {error}. Give another.") from error
+        raise
+
+
 def make_directory(path: str | Path) -> Path:
     """A directory with all that lead to it, or an error that says why there can be none."""
     with saying(path):
@@ -105,20 +140,51 @@ def make_directory(path: str | Path) -> Path:
 
 
 @contextmanager
+def filling(directory: str | Path) -> Iterator[Path]:
+    """An empty directory inside of one, for whoever writes several files by itself; all are moved up at the end.
+
+    They have the mode that the umask gives, whoever wrote them, and nothing of them is left where the block fails.
+
+    >>> with filling("checkpoint") as aside:
+    ...     model.save_pretrained(aside)
+    """
+    with saying(directory):
+        aside = Path(directory) / f"{ASIDE}{secrets.token_hex(8)}"
+        aside.mkdir()
+        try:
+            yield aside
+            mode = stat.S_IMODE(aside.stat().st_mode) & 0o666
+            for path in aside.rglob("*"):
+                if path.is_file():
+                    path.chmod(mode)
+                flush(path)
+            for path in sorted(aside.iterdir()):
+                path.rename(aside.parent / path.name)
+            flush(aside.parent)
+        finally:
+            shutil.rmtree(aside, ignore_errors=True)
+
+
+@contextmanager
 def saying(path: str | Path, afterwards: str = "") -> Iterator[None]:
     """What the system refuses, said in words. afterwards: what is whole in any case."""
     try:
         yield
-    except OSError as error:
-        reason = _SAID.get(error.errno or 0, f"{error.strerror or error}; see to it, or name another place")
-        raise InputError(
-            f"{printable(path)} could not be written: {reason}.{afterwards and ' '}{afterwards}"
-        ) from error
     except ValueError as error:
         # A null byte, or a name that the file system's encoding cannot write.
         if isinstance(error, UnicodeError) or "null" in str(error):
             raise InputError(f"{printable(path)} is no name of a file: {error}. Give another.") from error
         raise
+    except Exception as error:
+        # Libraries written in Rust (safetensors, tokenizers) have errors of their own, with the number in their words.
+        number = re.search(r"\(os error ([0-9]+)\)", str(error))
+        if not isinstance(error, OSError) and number is None:
+            raise
+        code = int(number[1]) if number else getattr(error, "errno", None) or 0
+        reason = _SAID.get(code, f"{getattr(error, 'strerror', None) or error}; see to it, or name another place")
+        raise InputError(
+            f"{printable(path)} could not be written: {reason}.{afterwards and ' '}{afterwards}"
+        ) from error
 
 
 def printable(path: str | Path) -> str:

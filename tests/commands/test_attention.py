@@ -9,10 +9,12 @@ from click.testing import CliRunner
 from matplotlib.figure import Figure
 
 import identiscope
+from identiscope.asking import ask as asking
 from identiscope.cli import main
 from identiscope.errors import InputError
 from identiscope.results import load_result
-from identiscope.views.result_pages import result_page
+from identiscope.views.page.results import result_page
+from views.shape_check import plain
 
 TEXT = (
     "One, two, three, four, five, six, seven, eight, nine, ten, eleven, twelve, thirteen, and so on it went till noon."
@@ -28,8 +30,10 @@ def test_a_verdict_first_then_a_table(tmp_path: Path) -> None:
     result = invoke("minilm", TEXT, "--out", str(out))
     assert result.exit_code == 0, result.output
     lines = result.output.splitlines()
-    assert lines[2] == "Of 72 heads, 72 are not identifiable: 36 keys, and values of width 32."
-    assert "Median null share" in lines[3]
+    said = " ".join(lines[2 : lines.index("", 2)])
+    # Three dimensions too many in 36 tokens leave no room worth mentioning.
+    assert said.startswith("The larger weights can be taken as they are: of 24 weights of 0.1 or more")
+    assert "may be anything from 0." in said and "In 72 of 72 heads" in " ".join(said.split())
     assert "dim LN([T,1])" in result.output
     saved = load_result(out)
     assert saved.attrs["method"] == "attention_identifiability"
@@ -37,14 +41,15 @@ def test_a_verdict_first_then_a_table(tmp_path: Path) -> None:
 
 
 def test_a_short_text_is_identifiable() -> None:
-    assert "all are identifiable" in invoke("minilm", "The cat sat.").output
+    assert "Good news: every attention weight here is real." in invoke("minilm", "The cat sat.").output
 
 
 def test_one_layer_as_json() -> None:
     report = json.loads(invoke("minilm", TEXT, "--layer", "2", "--json").output)
     assert [line["layer"] for line in report["heads"]] == [2] * 12
     assert all(line["simplex_null_dimension"] == 3 for line in report["heads"])
-    assert len(report["verdict"]) == 4
+    # Two on what weights may be, one on the commas, two on why.
+    assert len(report["verdict"]) == 5
 
 
 @pytest.mark.parametrize("method", ["raw", "effective", "canonical"])
@@ -80,7 +85,7 @@ def test_what_is_saved_of_a_head_can_be_drawn_and_shown(arguments: tuple[str, st
     saved = identiscope.load_result(out)
     assert saved.identiscope.plot(Figure().add_subplot()).get_ylabel() == "attention"
     assert saved.identiscope.to_html(tmp_path / "head.html").stat().st_size > 0
-    columns = result_page(saved).header["tables"][0]["columns"]
+    columns = plain(result_page(saved))["tables"][0]["columns"]
     assert {"weight", "lower", "upper", "raw", "effective", "null", "effective_simplex_span"} < set(columns)
     assert (abs(saved.weight - saved.raw) < 1e-14).all()
     trace = identiscope.trace("minilm", TEXT)
@@ -130,7 +135,20 @@ def test_out_of_range_is_refused_before_the_work(
     def work(*_: Any, **__: Any) -> None:
         raise AssertionError("the work began")
 
-    monkeypatch.setattr("identiscope.analysis.attention.attention_identifiability", work)
+    monkeypatch.setattr(asking, "ask", work)
     result = invoke("minilm", TEXT, *arguments)
     assert isinstance(result.exception, InputError)
     assert message in str(result.exception)
+
+
+def test_few_keys_in_words_and_json() -> None:
+    chosen = ("--layer", "2", "--head", "3", "--few")
+    result = invoke("minilm", TEXT, *chosen)
+    assert result.exit_code == 0, result.output
+    words = " ".join(result.output.split())
+    assert "never more than 33 are needed" in words and "tokens are enough for all rows of this text: [CLS]" in words
+    report = json.loads(invoke("minilm", TEXT, *chosen, "--json").output)
+    assert report["most"] == 33 and report["mean_count"] <= 33 and report["output_error_relative"] < 1e-9
+    assert f"{len(report['kept'])} tokens are enough" in words
+    refused = invoke("minilm", TEXT, "--few")
+    assert refused.exit_code != 0 and "--few is of a whole head" in refused.output

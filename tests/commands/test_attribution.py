@@ -21,17 +21,21 @@ def run(*arguments: str) -> str:
 
 def test_summary_is_readable_and_saved(tmp_path: Path) -> None:
     path = tmp_path / "cat.safetensors"
-    shown = run("minilm", TEXT, "--probes", "4", "--save", str(path))
+    shown = run("minilm", TEXT, "--probes", "4", "--out", str(path))
     assert "4 of 384 directions" in shown and "median" in shown and "cat" in shown and str(path) in shown
     kept = load_result(path)
     assert kept.attrs["probes"] == 4
     more = run("minilm", TEXT, "--probes", "12", "--resume", str(path))
     assert "12 of 384 directions" in more
+    with pytest.raises(InputError, match="another text"):
+        run("minilm", "The dog sat on the log.", "--probes", "12", "--resume", str(path))
+    with pytest.raises(InputError, match="another input"):
+        run("minilm", TEXT, "--probes", "12", "--input", "embedding_sum", "--resume", str(path))
 
 
 def test_json_has_the_numbers() -> None:
-    report = json.loads(run("minilm", TEXT, "--layers", "1,6", "--seconds", "0.001", "--json"))
-    assert report["layers"] == [1, 6] and report["inputs"][2] == "cat"
+    report = json.loads(run("minilm", TEXT, "--layers", "0,5", "--seconds", "0.001", "--json"))
+    assert report["layers"] == [0, 5] and report["inputs"][2] == "cat"
     column = [row[2] for row in report["contribution"][0]]
     assert sum(column) == pytest.approx(1, abs=1e-4)
 

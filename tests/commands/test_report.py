@@ -24,6 +24,11 @@ def header(path: Path) -> Any:
     return json.loads(found.group(1))
 
 
+def sections(path: Path) -> dict[str, Any]:
+    """What the sections of a page hold, by their names, in order."""
+    return {section["name"]: section["data"] for section in header(path)["sections"]}
+
+
 def test_one_text(tmp_path: Path) -> None:
     out = tmp_path / "page.html"
     done = run(
@@ -42,13 +47,14 @@ def test_one_text(tmp_path: Path) -> None:
     )
     assert done.exit_code == 0, done.output
     assert str(out) in done.output and "MB" in done.output
-    found = header(out)
-    assert [layer["layer"] for layer in found["layers"]] == [0, 1]
-    assert found["layers"][1]["canonical"]["heads"] == [3]
-    assert len(found["attribution"]["layers"]) == 6
+    found = sections(out)
+    attention, attribution = found["attention"], found["hidden-token-attribution"]
+    assert [layer["layer"] for layer in attention["layers"]] == [0, 1]
+    assert attention["layers"][1]["canonical"]["heads"] == [3]
+    assert len(attribution["rows"]) == 6
     assert (
-        sum((one["layer"], one["head"], one["query"]) == (1, 3, 5) for one in found["intervals"])
-        == found["layers"][0]["keys"]
+        sum((one["layer"], one["head"], one["query"]) == (1, 3, 5) for one in attention["intervals"])
+        == attention["layers"][0]["keys"]
     )
 
 
@@ -56,24 +62,26 @@ def test_several_texts_a_file_and_a_saved_result(tmp_path: Path, minilm: identis
     out = tmp_path / "page.html"
     done = run("minilm", "One text.", "Another text.", "--no-verdict", "-o", str(out))
     assert done.exit_code == 0, done.output
-    assert [header(tmp_path / f"page-{place}.html")["tokens"]["queries"][1] for place in (1, 2)] == ["one", "another"]
+    pages = [sections(tmp_path / f"page-{place}.html") for place in (1, 2)]
+    assert [page["attention"]["tokens"]["queries"][1] for page in pages] == ["one", "another"]
     (tmp_path / "text.txt").write_text("From a file.", encoding="utf-8")
     saved = identiscope.save_result(
         identiscope.attention_identifiability(identiscope.trace(minilm, "One.")), tmp_path / "saved.safetensors"
     )
     done = run("minilm", "--file", str(tmp_path / "text.txt"), "--with", str(saved), "--no-verdict", "-o", str(out))
     assert done.exit_code == 0, done.output
-    assert header(out)["tokens"]["queries"][1] == "from" and header(out)["figures"]
+    found = sections(out)
+    assert found["attention"]["tokens"]["queries"][1] == "from" and len(found) > 1
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["minilm", "x", "--file", __file__], "not both"),
-        (["minilm", "x", "--canonical", "1:a"], "not layer:head"),
-        (["minilm", "x", "--canonical", "some"], "auto, all, none"),
-        (["minilm", "x", "--intervals", "1:2"], "not layer:head:row"),
-        (["minilm", "x", "-o", "/nowhere/at/all.html"], "cannot be written"),
+        (["minilm", "x y", "--file", __file__], "not both"),
+        (["minilm", "x y", "--canonical", "1:a"], "not layer:head"),
+        (["minilm", "x y", "--canonical", "some"], "auto, all, none"),
+        (["minilm", "x y", "--intervals", "1:2"], "not layer:head:row"),
+        (["minilm", "x y", "-o", "/nowhere/at/all.html"], "cannot be written"),
     ],
 )
 def test_bad_input(arguments: list[str], words: str) -> None:

@@ -6,7 +6,7 @@ from click.testing import CliRunner
 
 import identiscope
 from identiscope.commands.reverse_demo import reverse_demo
-from identiscope.experiments.reversal_model import load_reversal
+from identiscope.papers.structure_draft.reversal_model import load_reversal
 
 SMALL = ("--length=6", "--vocabulary=12", "--width=32", "--steps=600", "--batch-size=32", "--learning-rate=0.01")
 FEW = ("--samples=30", "--texts=3", "--sets=3")

@@ -77,13 +77,13 @@ def test_it_serves_and_stops_at_control_c(tiny: Path) -> None:
 
 def test_beyond_the_loopback_a_token_is_made(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     given: list[Any] = []
-    monkeypatch.setattr("identiscope.views.server.make_app", lambda served, rules: given.append(rules))
+    monkeypatch.setattr("identiscope.views.server.application.make_app", lambda served, rules: given.append(rules))
 
     def stop(app: Any, listening: socket.socket, jobs: Any) -> bool:
         listening.close()
         return True
 
-    monkeypatch.setattr("identiscope.views.server_running.run_server", stop)
+    monkeypatch.setattr("identiscope.views.server.running.run_server", stop)
     for host in ("0.0.0.0", "127.0.0.1"):
         done = CliRunner().invoke(serve, [str(tiny), "--host", host, "--port", "0", "--allow-name", "Box.lan"])
         assert done.exit_code == 0, done.output
@@ -108,9 +108,9 @@ def test_a_token_that_can_be_guessed_is_refused(tiny: Path) -> None:
 
 
 def test_without_the_extra_it_says_what_to_install(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "identiscope.views.server_running", None)
+    monkeypatch.setitem(sys.modules, "identiscope.views.server.running", None)
     for name in ("uvicorn", "starlette"):
         monkeypatch.setitem(sys.modules, name, None)
-    monkeypatch.delitem(sys.modules, "identiscope.views.server_running")
+    monkeypatch.delitem(sys.modules, "identiscope.views.server.running")
     done = CliRunner().invoke(serve, [str(tiny)])
     assert isinstance(done.exception, InputError) and 'pip install "identiscope[serve]"' in str(done.exception)

@@ -8,7 +8,7 @@ from click.testing import CliRunner
 
 import identiscope
 from identiscope.commands.train_identifiable import train_identifiable
-from identiscope.experiments.identifiable_classifier import load_classifier
+from identiscope.papers.bhardwaj2021.classifier import load_classifier
 
 QUICK = ("--epochs=2", "--width=16", "--heads=4", "--seeds=2", "--learning-rate=0.01", "--per-length=1")
 

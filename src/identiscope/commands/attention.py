@@ -6,27 +6,52 @@ from typing import Any
 
 import click
 
-from identiscope.commands.options import model_options
+from identiscope.commands.options import (
+    COUNT,
+    PLACE,
+    attention_option,
+    head_option,
+    json_option,
+    layer_option,
+    model_options,
+    out_option,
+    text_options,
+)
+from identiscope.commands.sections import listed
+from identiscope.commands.tracing import load_and_trace
 from identiscope.errors import InputError
+from identiscope.methods.registry import map_names
 
-METHODS = ("raw", "effective", "null", "effective_simplex_span", "canonical")
+
+class MapName(click.ParamType[str]):
+    """A map of attention: those that are registered when it is asked for. (A base class of click's.)"""
+
+    name = "map"
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
+        """The choice there is."""
+        return f"[{'|'.join(map_names())}]"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """The name of one."""
+        return str(click.Choice(map_names()).convert(value, param, ctx))
 
 
+@listed("look", 30)
 @click.command()
 @click.argument("model", default="minilm")
-@click.argument("text", required=False)
-@click.option("--layer", type=int, help="One layer, from 0: a table of its heads.")
-@click.option("--head", type=int, help="With --layer, one head: its strongest weights and what they may be.")
-@click.option("--row", type=int, help="With --layer and --head, one query position: all its weights.")
-@click.option(
-    "--method", type=click.Choice(METHODS), help="With --head: the strongest weights of which map; raw by default."
-)
-@click.option("--top", type=click.IntRange(min=1), help="With --head: how many weights; 10 by default.")
+@text_options
+@layer_option
+@head_option
+@click.option("--row", type=PLACE, help="With --layer and --head, one query position: all its weights.")
+@click.option("--method", type=MapName(), help="With --head: the strongest weights of which map; raw by default.")
+@click.option("--top", type=COUNT, help="With --head: how many weights; 10 by default.")
 @click.option("--all", "everything", is_flag=True, help="With --head: every weight of the head; may take minutes.")
-@click.option("--kind", type=click.Choice(["encoder-self", "decoder-self", "cross"]), help="Which attention.")
+@click.option("--few", is_flag=True, help="With --head: the same output from few keys, and keys that no row needs.")
+@attention_option
 @click.option("--without-value-bias", is_flag=True, help="Take the bias out of the values, as the paper's T has none.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@click.option("--out", type=click.Path(path_type=Path), help="Save the result (safetensors) to this file.")
+@json_option
+@out_option("Save the result (safetensors) to this file.")
 @model_options
 def attention(
     model: str,
@@ -37,54 +62,65 @@ def attention(
     method: str | None,
     top: int | None,
     everything: bool,
-    kind: str | None,
+    few: bool,
+    attention: str | None,
     without_value_bias: bool,
     as_json: bool,
     out: Path | None,
     target: str | None,
     truncate: bool,
-    revision: str | None,
-    trust_remote_code: bool,
+    **loading: Any,
 ) -> None:
     """How much of MODEL's attention on TEXT is identifiable: a verdict, then tables.
 
-    Without TEXT, a built-in passage is used.
+    With --layer a table of its heads, with --head too its strongest weights and what they may be. Without TEXT, a
+    built-in passage is used.
     """
-    from identiscope.analysis.attention import attention_identifiability
-    from identiscope.analysis.verdict import verdict
-    from identiscope.capture import load, trace
-    from identiscope.capture.samples import PASSAGE
-    from identiscope.files import check_writable
+    from identiscope.asking.ask import ask
+    from identiscope.files import check_writable, printable
+    from identiscope.judge.verdict import verdict
     from identiscope.results import save_result
     from identiscope.views.progress import progress_bar
+    from identiscope.views.tables.tidy import tidy
 
     if (head is not None and layer is None) or (row is not None and head is None):
         raise click.UsageError("--head needs --layer, and --row needs --head.")
     if (method or top or everything) and (head is None or row is not None):
         raise click.UsageError("--method, --top and --all choose weights of a head: they need --head, and no --row.")
+    if few and (head is None or row is not None or method or top or everything):
+        raise click.UsageError("--few is of a whole head: it needs --layer and --head, and no other choice of weights.")
     if out is not None:
         check_writable(out)
-    loaded = load(model, revision=revision, trust_remote_code=trust_remote_code)
-    given = PASSAGE if text is None and loaded.tokenizer is not None else text
-    if given is None:
-        raise InputError(f"{model} reads no text; use identiscope.attention_identifiability from Python.")
-    found = trace(loaded, given, target=target, truncate=truncate)
-    kind = kind or found.kinds[0]
-    _check_place(found, kind, layer, head, row)
+    _, found = load_and_trace(model, text, loading, passage=True, target=target, truncate=truncate)
+    attention = attention or found.kinds[0]
+    _check_place(found, attention, layer, head, row)
+    if few:
+        with progress_bar("keys") as moved:
+            fewer = ask("few_keys", found, layer=layer, head=head, attention=attention, progress=moved)
+        _show_few(fewer, model, as_json=as_json, out=out)
+        return
     with progress_bar("layers") as moved:
-        result = attention_identifiability(found, kind=kind, value_bias=not without_value_bias, progress=moved)
+        result = ask(
+            "attention_identifiability", found, attention=attention, value_bias=not without_value_bias, progress=moved
+        )
     with progress_bar("verdict") as moved:
         said = verdict(found, result, progress=moved)
-    report: dict[str, Any] = {"model": model, "tokens": len(found.main), "cut": found.main.cut, "kind": kind}
+    report: dict[str, Any] = {"model": model, "tokens": len(found.main), "cut": found.main.cut, "attention": attention}
     report["verdict"] = said.sentences
     detail: Any = None
     if layer is not None and head is not None:
         detail = _head_detail(
-            found, layer, head, row, method or "raw", None if everything else top or 10, kind, not without_value_bias
+            found,
+            layer,
+            head,
+            row,
+            method or "raw",
+            None if everything else top or 10,
+            attention,
+            not without_value_bias,
         )
         # The raw map holds the weight too.
-        shown = detail.drop_vars(["lower_row", "upper_row", "weight"])
-        report["weights"] = shown.to_dataframe().reset_index().to_dict(orient="records")
+        report["weights"] = tidy(detail.drop_vars("weight")).to_dict(orient="records")
     else:
         report["heads"] = _head_rows(result if layer is None else result.sel(layer=[layer]))
     if out is not None:
@@ -94,7 +130,7 @@ def attention(
         return
     _print(report, layer, head, row, method or "raw", everything)
     if out is not None:
-        click.echo(f"\nsaved: {out}")
+        click.echo(f"\nsaved: {printable(out)}")
 
 
 def _without_nan(value: Any) -> Any:
@@ -106,15 +142,16 @@ def _without_nan(value: Any) -> Any:
     return None if isinstance(value, float) and value != value else value
 
 
-def _check_place(found: Any, kind: str, layer: int | None, head: int | None, row: int | None) -> None:
+def _check_place(found: Any, attention: str, layer: int | None, head: int | None, row: int | None) -> None:
     """Refuse a layer, head or row that is not there, before the work that would need it."""
-    from identiscope.analysis.site_tensors import chosen_sites
+    from identiscope.capture.sorting import in_words
+    from identiscope.methods.fields import chosen_sites
 
-    sites = {site.layer: site for site in chosen_sites(found, None, kind, None)}
+    sites = {site.layer: site for site in chosen_sites(found, None, attention, None)}
     if layer is None:
         return
     if layer not in sites:
-        raise InputError(f"layer {layer} was asked for; there are layers {min(sites)} to {max(sites)}.")
+        raise InputError(f"layer {layer} was asked for; the model has {in_words(list(sites))}.")
     site = sites[layer]
     if head is not None:
         site.place(head)
@@ -136,6 +173,8 @@ def _head_rows(result: Any) -> list[dict[str, Any]]:
                     "null_dimension": int(last["null_dimension"]),
                     "simplex_null_dimension": int(last["simplex_null_dimension"]),
                     "free_rows": float(one["free_rows"]),
+                    "simplex_null_share": float(one["simplex_null_share"]),
+                    "simplex_correlation": float(one["simplex_correlation"]),
                     "null_share": float(one["null_share"]),
                     "correlation": float(one["correlation"]),
                 }
@@ -144,7 +183,7 @@ def _head_rows(result: Any) -> list[dict[str, Any]]:
 
 
 def _head_detail(
-    found: Any, layer: int, head: int, row: int | None, method: str, top: int | None, kind: str, value_bias: bool
+    found: Any, layer: int, head: int, row: int | None, method: str, top: int | None, attention: str, value_bias: bool
 ) -> Any:
     """Intervals of one head's weights, and each weight in every map.
 
@@ -152,20 +191,30 @@ def _head_detail(
     """
     import numpy as np
 
-    from identiscope.analysis.attention import attention_intervals, attention_maps
+    from identiscope.asking.ask import ask
+    from identiscope.asking.maps import attention_maps
     from identiscope.views.progress import progress_bar
 
-    maps = attention_maps(found, layer, head, METHODS, kind=kind, value_bias=value_bias)  # type: ignore[arg-type]
+    maps = attention_maps(found, layer, head, map_names(), attention=attention, value_bias=value_bias)
     cells = None
     if row is None:
-        allowed = found.site(layer, kind).allowed_keys(head).numpy()
+        allowed = found.site(layer, attention).allowed_keys(head).cpu().numpy()
         strength = np.where(allowed, np.abs(maps[method].values), -1.0)
         order = np.argsort(-strength, axis=None, kind="stable")[: int(allowed.sum())][:top]
         cells = [(int(place) // strength.shape[1], int(place) % strength.shape[1]) for place in order]
     with progress_bar("intervals") as moved:
-        result = attention_intervals(found, layer, head, row=row, cells=cells, kind=kind, progress=moved)
+        result = ask(
+            "attention_intervals",
+            found,
+            layer=layer,
+            head=head,
+            row=row,
+            cells=cells,
+            attention=attention,
+            progress=moved,
+        )
     pairs = list(zip(result["query"].values, result["key"].values, strict=True))
-    for name in METHODS:
+    for name in map_names():
         result[name] = ("cell", [float(maps[name].values[query, key]) for query, key in pairs])
     result.attrs["options"] |= {"top": None if row is not None else top, "method": method, "value_bias": value_bias}
     return result
@@ -174,28 +223,29 @@ def _head_detail(
 def _print(
     report: dict[str, Any], layer: int | None, head: int | None, row: int | None, method: str, everything: bool
 ) -> None:
-    from identiscope.views.terminal import console, print_table, readable
+    from identiscope.token_text import shown_token
+    from identiscope.views.tables.terminal import console, print_table
 
     out = console()
     cut = f", {report['cut']} cut" if report["cut"] else ""
-    out.print(f"{report['model']}, {report['tokens']} tokens{cut}, {report['kind']} attention\n", markup=False)
+    out.print(f"{report['model']}, {report['tokens']} tokens{cut}, {report['attention']} attention\n", markup=False)
     for sentence in report["verdict"]:
         out.print(sentence, markup=False)
     out.print()
     if "weights" in report:
-        columns = {"from": "left", "to": "left"} | dict.fromkeys(
-            ("raw", "may be", "effective", "null", "simplex span", "canonical"), "right"
-        )
+        raw, *others = map_names()
+        columns = {"from": "left", "to": "left"}
+        merged = any(cell["copies"] > 1 for cell in report["weights"])
+        ranges = ("may be", *(["with its copies", "may be together"] if merged else []))
+        columns |= dict.fromkeys((raw, *ranges, *(name.replace("_", " ") for name in others)), "right")
         rows = [
             (
-                f"{cell['query']} {readable(cell['query_token'])}",
-                f"{cell['key']} {readable(cell['key_token'])}",
-                cell["raw"],
+                f"{cell['query']} {shown_token(cell['query_token'])}",
+                f"{cell['key']} {shown_token(cell['key_token'])}",
+                cell[raw],
                 f"{cell['lower']:.3f} … {cell['upper']:.3f}",
-                cell["effective"],
-                cell["null"],
-                cell["effective_simplex_span"],
-                cell["canonical"],
+                *(_together(cell) if merged else ()),
+                *(cell[name] for name in others),
             )
             for cell in report["weights"]
         ]
@@ -206,24 +256,78 @@ def _print(
             which = f"all {len(rows)} weights, the strongest by {method} attention first"
         print_table(f"Layer {layer}, head {head}: {which}", columns, rows, out)
         return
-    columns = dict.fromkeys(("layer", "head", "rank", "dim LN(T)", "dim LN([T,1])"), "right")
-    columns |= dict.fromkeys(("free rows", "null share", "correlation"), "right")
+    columns = dict.fromkeys(("layer", "head", "rank", "dim LN([T,1])", "free rows"), "right")
+    columns |= dict.fromkeys(("null share", "correlation", "null share, eq. 8", "correlation, eq. 9"), "right")
     rows = [
         (
             line["layer"],
             line["head"],
             line["rank"],
-            line["null_dimension"],
             line["simplex_null_dimension"],
             line["free_rows"],
+            line["simplex_null_share"],
+            line["simplex_correlation"],
             line["null_share"],
             line["correlation"],
         )
         for line in report["heads"]
     ]
     print_table(
-        "By head: rank and null spaces of the last row; share of rows that can move; ‖A∥‖²/‖A‖²; correlation A, A⊥",
+        "By head: rank of T and dimension of LN([T,1]) of the last row; share of rows that can move; ‖A∥‖²/‖A‖² in"
+        " LN([T,1]), and correlation of A with the rest; both again as in Brunner et al., in LN(T)",
         columns,
         rows,
         out,
     )
+
+
+def _together(cell: dict[str, Any]) -> tuple[str, str]:
+    """A key with its copies: what they weigh, and may weigh, together."""
+    if cell["copies"] == 1:
+        return "", ""
+    return (
+        f"{cell['merged_weight']:.3f} on {cell['copies']}",
+        f"{cell['merged_lower']:.3f} … {cell['merged_upper']:.3f}",
+    )
+
+
+def _show_few(result: Any, model: str, *, as_json: bool, out: Path | None) -> None:
+    """How few keys do: by row, and for all rows together."""
+    from identiscope.files import printable
+    from identiscope.results import save_result
+    from identiscope.token_text import shown_token
+    from identiscope.views.tables.terminal import console
+
+    if out is not None:
+        save_result(result, out)
+    place = result.attrs["options"]
+    keys, kept = result.sizes["key"], result["kept"].values
+    tokens = [shown_token(token) for token in result["key_token"].values]
+    report = {
+        "model": model,
+        "layer": place["layer"],
+        "head": place["head"],
+        "keys": keys,
+        "most": int(result["most"].max()),
+        "mean_count": float(result["count"].mean()),
+        "mean_raw_count": float(result["raw_count"].mean()),
+        "kept": [{"key": int(key), "token": tokens[key]} for key in kept.nonzero()[0]],
+        "largest_dropping_bound": float(result["dropping_bound"].max()),
+        "output_error_relative": float(result.attrs["output_error_relative"]),
+    }
+    if as_json:
+        click.echo(json.dumps(_without_nan(report), indent=2))
+        return
+    enough = ", ".join(one["token"] for one in report["kept"])
+    console().print(
+        f"{model}, layer {place['layer']}, head {place['head']}: a row of attention has weight on"
+        f" {report['mean_raw_count']:.0f} of {keys} tokens in the mean; {report['mean_count']:.0f} are enough for the"
+        f" identical output, and never more than {report['most']} are needed. (Fewer may do: the fewest are hard to"
+        f" find.)\n\n{len(report['kept'])} tokens are enough for all rows of this text: {enough}.\n\nThat is certified"
+        f" for these rows (output kept to {report['output_error_relative']:.0e}). Of a later query only a bound is"
+        " known: a weight w on a token that was left out may change the head's output by up to"
+        f" {report['largest_dropping_bound']:.3g}·w.",
+        markup=False,
+    )
+    if out is not None:
+        click.echo(f"\nsaved: {printable(out)}")

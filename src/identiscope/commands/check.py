@@ -6,14 +6,16 @@ from typing import Any
 
 import click
 
-from identiscope.commands.options import model_options
+from identiscope.commands.options import json_option, model_options, text_options
+from identiscope.commands.sections import listed
 from identiscope.errors import IdentiscopeError
 
 
+@listed("look", 10)
 @click.command()
 @click.argument("model", default="minilm")
-@click.option("--text", help="What to run; by default a sentence, or noise for a model that reads none.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@text_options
+@json_option
 @model_options
 def check(
     model: str,
@@ -21,11 +23,11 @@ def check(
     as_json: bool,
     target: str | None,
     truncate: bool,
-    revision: str | None,
-    trust_remote_code: bool,
+    **loading: Any,
 ) -> None:
     """Capture MODEL's attention and compare it with what the model returned.
 
+    On TEXT; without it on a sentence, or noise for a model that reads none.
     The exit code is 0 only if every attention site was found and rebuilds the block's output.
     """
     from identiscope.capture import load, trace
@@ -33,7 +35,7 @@ def check(
 
     report: dict[str, Any] = {"model": model}
     try:
-        loaded = load(model, revision=revision, trust_remote_code=trust_remote_code)
+        loaded = load(model, **loading)
         given, described = (text, f"the text {text!r}") if text is not None else sample_input(loaded)
         found = trace(loaded, given, target=target, truncate=truncate)
         verification = found.verify()
@@ -62,7 +64,7 @@ def check(
 
 
 def _print_check(model: str, report: dict[str, Any]) -> None:
-    from identiscope.views.terminal import console, print_table
+    from identiscope.views.tables.terminal import console, print_table
 
     out = console()
     out.print(model, markup=False)

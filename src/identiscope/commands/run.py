@@ -1,28 +1,38 @@
 """`identiscope run`: methods over a corpus, into a directory that can be gone on with."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 
-from identiscope.commands.options import Numbers
+from identiscope.commands.options import analysis_options, heads_option, layers_option, loading
+from identiscope.commands.sections import listed
+from identiscope.files import printable
+from identiscope.methods.registry import in_runs
 
-METHODS = ("attention", "attribution", "tokens", "structure")
 
-
+@listed("corpus", 10)
 @click.command("run")
-@click.argument("model")
-@click.argument("corpus")
+@click.argument("model", required=False, metavar="MODEL")
+@click.argument("corpus", required=False, metavar="CORPUS")
+@click.option("-o", "--out", type=click.Path(path_type=Path), help="Directory of the Run.")
+@click.option("--verify", type=click.Path(path_type=Path), metavar="DIR",
+              help="Compute nothing: read every byte of the Run in DIR and say all that is wrong with it.")  # fmt: skip
+@click.option("--methods", default="attention_identifiability", show_default=True,
+              help=f"Some of {', '.join(in_runs())}.")  # fmt: skip
 @click.option(
-    "-o", "--out", type=click.Path(path_type=Path, file_okay=False), required=True, help="Directory of the Run."
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="METHOD.OPTION=VALUE",
+    help="An option of a method, such as statistic_interval.on=special; may be given several times.",
 )
-@click.option("--methods", default="attention", show_default=True, help=f"Some of {', '.join(METHODS)}.")
 @click.option("--columns", help="Columns with the text: one, or two for pairs, as sentence1,sentence2.")
 @click.option("--label", help="Column with a label, to be kept beside the texts.")
 @click.option("--split", help="Split of a Hugging Face dataset.")
 @click.option("--limit", type=click.IntRange(min=1), help="Use only so many texts.")
-@click.option("--layers", type=Numbers(), help="Only these layers, from 0: 3 or 0,5 or 0-2.")
-@click.option("--heads", type=Numbers(), help="Only these heads.")
+@layers_option
+@heads_option
 @click.option("--max-tokens", type=int, help="Most tokens of a text; by default what the model takes.")
 @click.option("--too-long", type=click.Choice(["refuse", "cut", "keep"]), default="refuse", show_default=True,
               help="A longer text: stop before any work, cut it, or keep its place without statistics.")  # fmt: skip
@@ -41,44 +51,65 @@ METHODS = ("attention", "attribution", "tokens", "structure")
 @click.option(
     "--address", help="Of a Ray cluster, such as auto or ray://host:10001; without it a local one is started."
 )
-@click.option("--repair", is_flag=True, help="Compute damaged shards again, rather than stop at them.")
-@click.option("--revision", help="Revision of a model on the hub.")
-@click.option("--trust-remote-code", is_flag=True, help="Run code that comes with the model.")
+@click.option("--repair", is_flag=True,
+              help="Move damaged shards, and what is none, to DIR.aside, and compute them again.")  # fmt: skip
+@analysis_options
 @click.option("--json", "as_json", is_flag=True, help="Print progress and summary as JSON lines.")
 @click.pass_context
-def run(context: click.Context, /, model: str, corpus: str, **options: Any) -> None:
-    """Run methods over CORPUS with MODEL, into a directory.
+def run(context: click.Context, /, model: str | None, corpus: str | None, **options: Any) -> None:
+    """Run methods over CORPUS with MODEL, into a directory; or verify one: identiscope run --verify DIR.
 
     CORPUS is built in (pairs, passages), a .txt (a text a line), .tsv, .csv, .jsonl, .conllu or .parquet file, or a
     Hugging Face dataset: a directory it was saved to, or an id (name or name:configuration). Stopped at any point,
-    the same command goes on; the directory ends with the same bytes. See docs/format.md.
+    the same command goes on; the directory ends with the same bytes. See docs/format.md. --verify ends with 0 if
+    every byte is as it was written and with 1 if not.
     """
+    if options["verify"] is not None:
+        _verify(context, options["verify"], as_json=options["as_json"])
+    if model is None or corpus is None or options["out"] is None:
+        raise click.UsageError("MODEL, CORPUS and -o DIR are needed, or --verify DIR.", context)
     from identiscope.corpus.readers import Corpus
-    from identiscope.corpus.run import Interrupted, run_corpus
-    from identiscope.corpus.run_options import RunOptions, chosen
-    from identiscope.views.run_progress import run_progress
-    from identiscope.views.run_tables import print_run
+    from identiscope.runs.compute.options import RunOptions
+    from identiscope.runs.compute.run import Interrupted, run_corpus
+    from identiscope.runs.format.options import chosen
+    from identiscope.runs.format.repair import aside_directory
+    from identiscope.views.progress import run_progress
+    from identiscope.views.tables.run import print_run
 
     asked = RunOptions(
         methods=tuple(name.strip() for name in options["methods"].split(",") if name.strip()),
         layers=chosen(options["layers"]),
         heads=chosen(options["heads"]),
         keep_texts=not options["no_texts"],
+        settings=tuple(options["settings"]),
         **{name: options[name] for name in _SAME},
     )
-    loading = {name: options[name] for name in ("revision", "trust_remote_code") if options[name]}
     columns = options["columns"].split(",") if options["columns"] else None
     source = Corpus(corpus, columns, options["label"], options["limit"], options["split"])
     try:
         with run_progress(model, as_json=options["as_json"]) as moved:
             done = run_corpus(
-                model, source, options["out"], options=asked, loading=loading, engine=options["engine"],
+                model, source, options["out"], options=asked, loading=loading(options), engine=options["engine"],
                 workers=options["workers"], address=options["address"], repair=options["repair"], progress=moved,
             )  # fmt: skip
     except Interrupted as interrupted:
         click.echo(str(interrupted), err=True)
         context.exit(130)
+    aside = aside_directory(done.directory)
+    if options["repair"] and aside.is_dir():
+        click.echo(
+            f"what was damaged or unknown is in {printable(aside)}; remove it when you need it no more.", err=True
+        )
     print_run(done.summary, str(done.directory), as_json=options["as_json"])
+
+
+def _verify(context: click.Context, directory: Path, *, as_json: bool) -> NoReturn:
+    from identiscope.runs.format.verification import verify_run
+    from identiscope.views.tables.run import print_verification
+
+    found = verify_run(directory)
+    print_verification(str(directory), found.problems, found.notes, found.shards, as_json=as_json)
+    context.exit(1 if found.problems else 0)
 
 
 _SAME = (

@@ -7,9 +7,12 @@ from typing import Any
 
 import click
 
+from identiscope.commands.options import AT_LEAST_TWO, Finite, analysis_options, loading
+from identiscope.commands.sections import listed
 from identiscope.errors import InputError
 
 
+@listed("look", 70)
 @click.command("serve")
 @click.argument("models", nargs=-1, required=True, metavar="MODEL...")
 @click.option("--run", "run_directory", type=click.Path(exists=True, file_okay=False, path_type=Path),
@@ -21,34 +24,35 @@ from identiscope.errors import InputError
 @click.option("--allow-name", "names", multiple=True, metavar="NAME",
               help="Another name that browsers reach this machine by; may be repeated.")  # fmt: skip
 @click.option("--workers", type=click.IntRange(1, 64), default=2, show_default=True, help="Computations at a time.")
-@click.option("--seconds", type=click.FloatRange(min=1), default=600, show_default=True, help="Most time of one.")
-@click.option("--max-tokens", type=click.IntRange(min=2), default=1024, show_default=True, help="Of a text.")
+@click.option("--seconds", type=Finite(1, 10**6), default=600, show_default=True, help="Most time of one.")
+@click.option("--max-tokens", type=AT_LEAST_TWO, default=1024, show_default=True, help="Of a text.")
 @click.option("--max-characters", type=click.IntRange(1, 200_000), default=20_000, show_default=True, help="Of a text.")
-@click.option("--revision", help="Revision of a model on the hub.")
-@click.option("--trust-remote-code", is_flag=True, help="Run code that comes with the model.")
+@analysis_options
 def serve(models: tuple[str, ...], run_directory: Path | None, port: int, host: str, **options: Any) -> None:
     """Serve the viewer for MODEL, or several: type a text, choose what to compute, compare two side by side.
 
     Only this machine reaches it, unless --host says otherwise. Ctrl-C stops it.
     """
     try:
-        from identiscope.views.server import Served, make_app
-        from identiscope.views.server_jobs import Jobs
-        from identiscope.views.server_running import bind, run_server
+        from identiscope.views.server.application import Served, make_app
+        from identiscope.views.server.jobs import Jobs
+        from identiscope.views.server.running import bind, run_server
     except ModuleNotFoundError as error:
         raise InputError(f'serve needs {error.name}: pip install "identiscope[serve]"') from error
-    from identiscope.views.server_security import is_loopback, names_of
+    from identiscope.views.server.security import is_loopback, names_of
 
     token = _token(options["token"], needed=not is_loopback(host))
     # Before the models are read: a port that is taken should not cost a minute.
     listening = bind(host, port)
     from identiscope.capture import load
     from identiscope.capture.samples import PASSAGE
-    from identiscope.experiments.live import live, served_model
+    from identiscope.reports.live import live, served_model
 
-    loaded = [
-        load(model, revision=options["revision"], trust_remote_code=options["trust_remote_code"]) for model in models
-    ]
+    try:
+        loaded = [load(model, **loading(options)) for model in models]
+    except BaseException:
+        listening.close()
+        raise
     served = Served(
         models=[served_model(model) for model in loaded],
         compute=live(loaded, options["max_tokens"]),
@@ -80,7 +84,7 @@ def _token(given: str | None, needed: bool) -> str | None:
 
 
 def _rules(token: str | None, names: frozenset[str], any_address: bool, port: int) -> Any:
-    from identiscope.views.server_security import Rules
+    from identiscope.views.server.security import Rules
 
     # Cookies know no ports: two servers on one machine would take each other's.
     return Rules(names=names, any_address=any_address, token=token, cookie=f"identiscope-{port}")
@@ -96,7 +100,7 @@ def _say(host: str, port: int, token: str | None) -> None:
 def _run_page(directory: Path | None) -> Any:
     if directory is None:
         return None
-    from identiscope.corpus.opened_run import open_run
-    from identiscope.experiments.reporting_run import run_page
+    from identiscope.reports.reporting_run import run_page
+    from identiscope.runs.format.opened_run import open_run
 
     return run_page(open_run(directory))

@@ -1,11 +1,24 @@
 """`identiscope structure`: what the attention maps of a corpus have in common, and whether that is what matters."""
 
+import re
 from pathlib import Path
 from typing import Any
 
 import click
 
-from identiscope.commands.options import Numbers
+from identiscope.commands.options import (
+    AT_LEAST_TWO,
+    COUNT,
+    Finite,
+    analysis_options,
+    attention_option,
+    heads_option,
+    layers_option,
+    loading,
+    out_option,
+    seed_option,
+)
+from identiscope.commands.sections import listed
 
 LAYOUTS = ("absolute", "relative", "roles", "aligned")
 
@@ -22,39 +35,47 @@ class Head(click.ParamType[tuple[int, int]]):
         """The two numbers named."""
         if isinstance(value, tuple):
             return value
-        layer, _, head = str(value).partition(".")
-        if not layer.isdigit() or not head.isdigit():
+        found = re.fullmatch(r"([0-9]{1,6})\.([0-9]{1,6})", str(value))
+        if found is None:
             self.fail(f"{value!r} is not a head such as 3.5 (layer 3, head 5, counted from 0)", param, ctx)
-        return int(layer), int(head)
+        return int(found[1]), int(found[2])
 
 
+@listed("corpus", 20)
 @click.command()
 @click.argument("model")
 @click.argument("corpus", type=click.Path(path_type=Path))
-@click.option("--out", type=click.Path(path_type=Path), default=Path("structure"), show_default=True,
-              help="Directory for results and plots.")  # fmt: skip
+@out_option("Directory for results and plots.", default=Path("structure"), show_default=True)
 @click.option("--columns", help="Columns with the text: one, or two for pairs, as sentence1,sentence2.")
-@click.option("--limit", type=int, help="Use only so many texts.")
-@click.option("--layers", type=Numbers(), help="Only these, counted from 0: 3, 0,2 or 0-3.")
-@click.option("--heads", type=Numbers(), help="Only these, counted from 0.")
-@click.option("--kind", type=click.Choice(["encoder-self", "decoder-self", "cross"]),
-              help="Which attention, where the model has several.")  # fmt: skip
+@click.option("--limit", type=COUNT, help="Use only so many texts.")
+@layers_option
+@heads_option
+@attention_option
 @click.option("--layout", type=click.Choice(LAYOUTS),
               help="Which cells of texts are the same.  [default: absolute for one length, else aligned]")  # fmt: skip
-@click.option("--clusters", type=int, help="So many representatives, instead of a number chosen by silhouette.")
+@click.option("--clusters", type=COUNT, help="So many representatives, instead of a number chosen by silhouette.")
 @click.option("--all-texts", is_flag=True, help="Average all texts, without choosing representatives.")
-@click.option("--threshold", type=float, help="l of Cut_l for every head, instead of one recommended for each.")
-@click.option("--penalty", type=float, default=0.0, show_default=True, help="h(x) = penalty · x for weights below l.")
-@click.option("--length", type=int, help="Shared subspace of texts of so many tokens.  [default: each length alone]")
+@click.option("--threshold", type=Finite(0, 1), help="l of Cut_l for every head, instead of one recommended for each.")
+@click.option(
+    "--penalty", type=Finite(0, 1), default=0.0, show_default=True, help="h(x) = penalty · x for weights below l."
+)
+@click.option("--length", type=COUNT, help="Shared subspace of texts of so many tokens.  [default: each length alone]")
 @click.option("--first-keys", is_flag=True, help="With --length: take the first keys of longer texts too.")
 @click.option("--perturb", type=Head(), multiple=True,
               help="Perturb a head (layer.head): which distance predicts the effect? May be repeated.")  # fmt: skip
-@click.option("--sets", type=int, default=20, show_default=True, help="Sets of three perturbations a text.")
-@click.option("--epsilon", type=float, default=0.01, show_default=True, help="Added to W, so that it gives a norm.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Of clusters, perturbations and resampling.")
+@click.option(
+    "--sets",
+    type=AT_LEAST_TWO,
+    default=20,
+    show_default=True,
+    help="Sets of three perturbations a text.",
+)
+@click.option(
+    "--epsilon", type=Finite(min=0), default=0.01, show_default=True, help="Added to W, so that it gives a norm."
+)
+@seed_option("clusters, perturbations and resampling")
 @click.option("--truncate", is_flag=True, help="Cut texts that are too long for the model.")
-@click.option("--revision", help="Revision of a model on the hub.")
-@click.option("--trust-remote-code", is_flag=True, help="Run code that comes with the model.")
+@analysis_options
 def structure(model: str, corpus: Path, **options: Any) -> None:
     """Show what MODEL's attention maps on CORPUS have in common: W, pattern and shared subspace of every head.
 
@@ -62,19 +83,19 @@ def structure(model: str, corpus: Path, **options: Any) -> None:
     """
     from identiscope.capture import load
     from identiscope.corpus.readers import read_corpus
-    from identiscope.experiments.structure import corpus_structure, shared_subspaces
-    from identiscope.files import make_directory
+    from identiscope.files import make_directory, printable
+    from identiscope.papers.structure_draft.corpus_structure import corpus_structure, shared_subspaces
     from identiscope.results import save_result
-    from identiscope.views import structure_tables as tables
     from identiscope.views.progress import progress_bar
-    from identiscope.views.terminal import console
+    from identiscope.views.tables import structure as tables
+    from identiscope.views.tables.terminal import console
 
     if options["first_keys"] and options["length"] is None:
         raise click.UsageError("--first-keys needs --length: how many keys are to be taken?")
     columns = options["columns"].split(",") if options["columns"] else None
     texts = [text.given for text in read_corpus(corpus, text_columns=columns, limit=options["limit"])]
-    loaded = load(model, revision=options["revision"], trust_remote_code=options["trust_remote_code"])
-    chosen = {name: options[name] for name in ("layers", "heads", "kind", "truncate")}
+    loaded = load(model, **loading(options))
+    chosen = {name: options[name] for name in ("layers", "heads", "attention", "truncate")}
     out: Path = options["out"]
     make_directory(out)
     screen = console()
@@ -103,7 +124,7 @@ def structure(model: str, corpus: Path, **options: Any) -> None:
         screen.print("Shared subspace: no two texts have the same length; --length N --first-keys compares them.\n")
     for place in options["perturb"]:
         paths += _perturb(loaded, texts, place, result, options, out, screen)
-    screen.print(f"saved {', '.join(str(path) for path in paths)}", markup=False, style="dim")
+    screen.print(f"saved {', '.join(map(printable, paths))}", markup=False, style="dim")
 
 
 def _has(result: Any, place: tuple[int, int]) -> bool:
@@ -114,17 +135,18 @@ def _perturb(
     model: Any, texts: list[Any], place: tuple[int, int], result: Any, options: dict[str, Any], out: Path, screen: Any
 ) -> list[Path]:
     """Perturbations on texts that W was not made from, as far as there are any."""
-    from identiscope.experiments.structure_perturbation import perturbation_effects
+    from identiscope.papers.structure_draft.perturbation import perturbation_effects
     from identiscope.results import save_result
-    from identiscope.views import structure_tables as tables
     from identiscope.views.progress import progress_bar
+    from identiscope.views.tables import structure as tables
 
     used = set(result["representative"].values.tolist()) if "representative" in result else set(range(len(texts)))
     others = [text for number, text in enumerate(texts) if number not in used]
     with progress_bar(f"perturbing {place[0]}.{place[1]}") as moved:
         effects = perturbation_effects(
             model, (others or texts)[:MOST_PERTURBED], *place, structure=result, sets=options["sets"],
-            epsilon=options["epsilon"], kind=options["kind"], truncate=options["truncate"], seed=options["seed"],
+            epsilon=options["epsilon"], attention=options["attention"], truncate=options["truncate"],
+            seed=options["seed"],
             progress=moved,
         )  # fmt: skip
     tables.print_effects(effects, screen)

@@ -5,15 +5,27 @@ from typing import Any
 
 import click
 
+from identiscope.commands.options import (
+    COUNT,
+    LOADING,
+    POSITIVE,
+    Finite,
+    loading,
+    loading_options,
+    out_option,
+    seed_option,
+)
+from identiscope.commands.sections import listed
+
 EXPERIMENTS = ("same-layer", "across-layers", "previous-layer", "neighbours", "fractions", "losses")
 PROBES = ("naive", "linear", "mlp")
 
 
+@listed("explain", 20)
 @click.command()
 @click.argument("model")
 @click.argument("corpus", type=click.Path(path_type=Path))
-@click.option("--out", type=click.Path(path_type=Path), default=Path("tokens"), show_default=True,
-              help="Directory for hidden states, results, probes and plots.")  # fmt: skip
+@out_option("Directory for hidden states, results, probes and plots.", default=Path("tokens"), show_default=True)
 @click.option("--experiment", "experiments", multiple=True, type=click.Choice(EXPERIMENTS),
               help="What to run; may be repeated.  [default: same-layer, across-layers, losses]")  # fmt: skip
 @click.option("--probe", "probes", multiple=True, type=click.Choice(PROBES),
@@ -21,28 +33,27 @@ PROBES = ("naive", "linear", "mlp")
 @click.option("--columns", help="Columns with the text: one, or two for pairs, as sentence1,sentence2.")
 @click.option("--tags", type=click.Choice(["xpos", "upos"]), default="xpos", show_default=True,
               help="Parts of speech of a .conllu file.")  # fmt: skip
-@click.option("--limit", type=int, help="Use only so many texts.")
-@click.option("--folds", type=int, default=10, show_default=True, help="Splits of 70/15/15 by sentence.")
+@click.option("--limit", type=COUNT, help="Use only so many texts.")
+@click.option("--folds", type=COUNT, default=10, show_default=True, help="Splits of 70/15/15 by sentence.")
 @click.option(
-    "--mlp-folds", type=int, default=1, show_default=True, help="Folds that MLPs are trained on: minutes each."
+    "--mlp-folds", type=COUNT, default=1, show_default=True, help="Folds that MLPs are trained on: minutes each."
 )
-@click.option("--seed", type=int, default=0, show_default=True, help="Of splits, weights, batches and resampling.")
+@seed_option("splits, weights, batches and resampling")
 @click.option("--solver", type=click.Choice(["direct", "adam"]), default="direct", show_default=True,
               help="Linear probes: at the minimum of their loss, or trained as in the paper.")  # fmt: skip
 @click.option("--learning-rates", default="0.0001", show_default=True, help="One, or several to search: 1e-3,1e-4.")
-@click.option("--batch-size", type=int, default=256, show_default=True, help="Tokens in a training step.")
+@click.option("--batch-size", type=COUNT, default=256, show_default=True, help="Tokens in a training step.")
 @click.option(
-    "--patience", type=int, default=20, show_default=True, help="Epochs without a better rate before the end."
+    "--patience", type=COUNT, default=20, show_default=True, help="Epochs without a better rate before the end."
 )
-@click.option("--epochs", type=int, default=1000, show_default=True, help="At most so many.")
-@click.option("--hidden-width", type=int, default=1000, show_default=True, help="Of the MLP.")
+@click.option("--epochs", type=COUNT, default=1000, show_default=True, help="At most so many.")
+@click.option("--hidden-width", type=click.IntRange(1, 100_000), default=1000, show_default=True, help="Of the MLP.")
 @click.option("--inputs", type=click.Choice(["normed", "sum"]), default="normed", show_default=True,
               help="Input embeddings after the norm that BERT puts there, or before.")  # fmt: skip
 @click.option("--against", help="Another checkpoint: compare layer to previous layer, as before and after fine-tuning.")
 @click.option("--probes", "probe_file", type=click.Path(path_type=Path), help="Score CORPUS with probes saved earlier.")
 @click.option("--truncate", is_flag=True, help="Cut texts that are too long for the model.")
-@click.option("--revision", help="Revision of a model on the hub.")
-@click.option("--trust-remote-code", is_flag=True, help="Run code that comes with the model.")
+@loading_options
 def tokens(model: str, corpus: Path, **options: Any) -> None:
     """Can MODEL's hidden embeddings of CORPUS still be traced to their tokens?
 
@@ -52,13 +63,16 @@ def tokens(model: str, corpus: Path, **options: Any) -> None:
     from identiscope.capture import load
     from identiscope.corpus.hidden_state_cache import capture_hidden_states
     from identiscope.corpus.readers import read_corpus
-    from identiscope.experiments.token_setup import Setup
-    from identiscope.methods.token_probes import Recipe
-    from identiscope.views.terminal import console
-    from identiscope.views.token_progress import share_bar
+    from identiscope.files import make_directory
+    from identiscope.methods.tokens.probes import Recipe
+    from identiscope.papers.brunner2020.token_setup import Setup
+    from identiscope.views.progress import progress_bar
+    from identiscope.views.tables.terminal import console
 
     try:
         rates = tuple(float(rate) for rate in options["learning_rates"].split(","))
+        if not all(0 < rate < 1e6 for rate in rates):
+            raise ValueError
     except ValueError:
         raise click.BadParameter("give numbers such as 1e-3,1e-4", param_hint="--learning-rates") from None
     recipe = Recipe(
@@ -71,16 +85,15 @@ def tokens(model: str, corpus: Path, **options: Any) -> None:
     )  # fmt: skip
     columns = options["columns"].split(",") if options["columns"] else None
     texts = list(read_corpus(corpus, text_columns=columns, tags=options["tags"], limit=options["limit"]))
-    loading = {"revision": options["revision"], "trust_remote_code": options["trust_remote_code"]}
-    out: Path = options["out"]
-    with share_bar("capturing") as moved:
+    out = make_directory(options["out"])
+    with progress_bar("capturing", share=True) as moved:
         cache = capture_hidden_states(
-            load(model, **loading), texts, out / "hidden-states", truncate=options["truncate"], progress=moved
+            load(model, **loading(options)), texts, out / "hidden-states", truncate=options["truncate"], progress=moved
         )
         other = None
         if options["against"]:
             other = capture_hidden_states(
-                load(options["against"], **loading), texts, out / "hidden-states-against",
+                load(options["against"], **loading(options)), texts, out / "hidden-states-against",
                 truncate=options["truncate"], progress=moved,
             )  # fmt: skip
     cut = f", {cache.manifest['cut']} tokens cut" if cache.manifest["cut"] else ""
@@ -95,16 +108,16 @@ def tokens(model: str, corpus: Path, **options: Any) -> None:
         return
     chosen = options["experiments"] or (() if other else ("same-layer", "across-layers", "losses"))
     names = [(kind, metric) for kind in options["probes"] or ("naive", "linear") for metric in ("cosine", "l2")]
-    with share_bar("probes") as moved:
+    with progress_bar("probes", share=True) as moved:
         results = _run(cache, other, setup, names, chosen, moved, out)
     _show(results, cache, out, screen)
 
 
 def _run(cache: Any, other: Any, setup: Any, names: Any, chosen: Any, moved: Any, out: Path) -> dict[str, Any]:
     """The experiments asked for; those that need fitted probes share them."""
-    from identiscope.experiments import token_identifiability as experiments
-    from identiscope.experiments.token_losses import look_up_layers, lost_tokens
-    from identiscope.experiments.token_probe_files import save_probes
+    from identiscope.papers.brunner2020 import token_studies as experiments
+    from identiscope.papers.brunner2020.probe_files import save_probes
+    from identiscope.papers.brunner2020.token_losses import look_up_layers, lost_tokens
 
     results: dict[str, Any] = {}
     if {"same-layer", "across-layers", "losses"} & set(chosen):
@@ -123,7 +136,7 @@ def _run(cache: Any, other: Any, setup: Any, names: Any, chosen: Any, moved: Any
     if "neighbours" in chosen:
         results["neighbours"] = experiments.neighbours(cache, setup=setup, probes=learnt, progress=moved)
     if "fractions" in chosen:
-        layer = max(1, cache.layers - 1)
+        layer = max(0, cache.layers - 2)
         results["fractions"] = experiments.data_fractions(cache, layer, setup=setup, probe=learnt[-1], progress=moved)
     if other is not None:
         caches = {"model": cache, "against": other}
@@ -132,48 +145,61 @@ def _run(cache: Any, other: Any, setup: Any, names: Any, chosen: Any, moved: Any
 
 
 def _show(results: dict[str, Any], cache: Any, out: Path, screen: Any) -> None:
+    from identiscope.files import printable
     from identiscope.results import save_result
-    from identiscope.views import token_tables
+    from identiscope.views.tables import tokens as token_tables
 
     for name, result in results.items():
         path = save_result(result, out / f"{name}.safetensors")
         token_tables.print_result(name, result, screen)
         pictures = token_tables.save_plots(name, result, out)
-        screen.print(f"saved {', '.join(str(one) for one in (path, *pictures))}\n", markup=False, style="dim")
+        saved = ", ".join(printable(one) for one in (path, *pictures))
+        screen.print(f"saved {saved}\n", markup=False, style="dim")
 
 
 def _score_new_text(cache: Any, path: Path, out: Path, screen: Any) -> None:
-    from identiscope.experiments.token_probe_files import load_probes, score_new_text
+    from identiscope.papers.brunner2020.probe_files import load_probes, score_new_text
 
     _show({"new-text": score_new_text(cache, *load_probes(path))}, cache, out, screen)
 
 
+@listed("papers", 40)
 @click.command("fine-tune")
 @click.argument("model")
 @click.argument("corpus", type=click.Path(path_type=Path))
 @click.argument("directory", type=click.Path(path_type=Path))
 @click.option("--columns", help="Columns with the text: one, or two for pairs, as sentence1,sentence2.")
 @click.option("--label", default="label", show_default=True, help="Column with the label.")
-@click.option("--limit", type=int, help="Use only so many texts.")
-@click.option("--epochs", type=int, default=3, show_default=True)
-@click.option("--learning-rate", type=float, default=2e-5, show_default=True)
-@click.option("--batch-size", type=int, default=32, show_default=True)
-@click.option("--held-out", type=float, default=0.1, show_default=True, help="Share of texts kept to measure accuracy.")
+@click.option("--limit", type=COUNT, help="Use only so many texts.")
+@click.option("--epochs", type=COUNT, default=3, show_default=True)
+@click.option("--learning-rate", type=POSITIVE, default=2e-5, show_default=True)
+@click.option("--batch-size", type=COUNT, default=32, show_default=True)
+@click.option(
+    "--held-out",
+    type=Finite(0, 1, min_open=True, max_open=True),
+    default=0.1,
+    show_default=True,
+    help="Share of texts kept to measure accuracy.",
+)
 @click.option("--token", type=click.Choice(["first", "last"]), help="Which token the label is read from.")
-@click.option("--seed", type=int, default=0, show_default=True)
+@seed_option("weights, batches and the held-out texts")
+@loading_options
 def fine_tune(model: str, corpus: Path, directory: Path, **options: Any) -> None:
     """Fine-tune MODEL on the labels of CORPUS and save it to DIRECTORY: a second checkpoint to compare with."""
     from identiscope.capture import load
     from identiscope.corpus.readers import read_corpus
-    from identiscope.experiments.fine_tune import fine_tune as train
-    from identiscope.views.token_progress import share_bar
+    from identiscope.files import printable
+    from identiscope.papers.brunner2020.fine_tune import fine_tune as train
+    from identiscope.views.progress import progress_bar
 
+    given = load(model, **loading(options))
+    options = {name: value for name, value in options.items() if name not in LOADING}
     columns = options.pop("columns")
     chosen = {"text_columns": columns.split(",") if columns else None, "label_column": options.pop("label")}
     texts = list(read_corpus(corpus, limit=options.pop("limit"), **chosen))
-    with share_bar("fine-tuning") as moved:
-        done = train(load(model), texts, directory, progress=moved, **options)
+    with progress_bar("fine-tuning", share=True) as moved:
+        done = train(given, texts, directory, progress=moved, **options)
     click.echo(
-        f"{directory}: {len(done.labels)} labels, accuracy {done.accuracy:.3f} on {done.held_out} held-out texts;"
-        f" loss by epoch {', '.join(f'{loss:.3f}' for loss in done.losses)}"
+        f"{printable(directory)}: {len(done.labels)} labels, accuracy {done.accuracy:.3f} on {done.held_out} held-out"
+        f" texts; loss by epoch {', '.join(f'{loss:.3f}' for loss in done.losses)}"
     )

@@ -5,15 +5,18 @@ from typing import Any
 
 import click
 
-from identiscope.commands.options import Numbers, model_options
+from identiscope.commands.options import heads_option, json_option, layers_option, model_options, text_options
+from identiscope.commands.sections import listed
+from identiscope.commands.tracing import load_and_trace
 
 
+@listed("look", 20)
 @click.command("trace")
 @click.argument("model", default="minilm")
-@click.argument("text", required=False)
-@click.option("--layers", type=Numbers(), help="Only these layers, from 0: 3 or 0,2 or 0-3.")
-@click.option("--heads", type=Numbers(), help="Only these heads, from 0.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@text_options
+@layers_option
+@heads_option
+@json_option
 @model_options
 def trace(
     model: str,
@@ -23,26 +26,22 @@ def trace(
     as_json: bool,
     target: str | None,
     truncate: bool,
-    revision: str | None,
-    trust_remote_code: bool,
+    **loading: Any,
 ) -> None:
     """Show what every head of MODEL attends to on TEXT: raw attention, as computed."""
     import torch
 
-    from identiscope import capture
-    from identiscope.capture.samples import sample_input
-    from identiscope.methods.head_summary import head_summary
-    from identiscope.views.terminal import console, print_table, readable
+    from identiscope.methods.heads.head_summary import map_summary
+    from identiscope.token_text import shown_token
+    from identiscope.views.tables.terminal import console, print_table
 
-    loaded = capture.load(model, revision=revision, trust_remote_code=trust_remote_code)
-    given, _ = (text, "") if text is not None else sample_input(loaded)
-    found = capture.trace(loaded, given, target=target, layers=layers, heads=heads, truncate=truncate)
+    _, found = load_and_trace(model, text, loading, target=target, layers=layers, heads=heads, truncate=truncate)
     rows: list[dict[str, Any]] = []
     for site in found.sites:
         queries, keys = found.streams[site.query_stream].tokens, found.streams[site.key_stream].tokens
         special = torch.tensor(found.streams[site.key_stream].special)
         for head in site.heads:
-            summary = head_summary(site.attention(head), special)
+            summary = map_summary(site.attention(head), special)
             rows.append(
                 {"kind": site.kind, "layer": site.layer, "head": head}
                 | vars(summary)
@@ -53,7 +52,7 @@ def trace(
         return
     out = console()
     cut = f" ({found.main.cut} tokens cut)" if found.main.cut else ""
-    out.print(f"{len(found.main)} tokens{cut}: {' '.join(map(readable, found.tokens))}\n", markup=False)
+    out.print(f"{len(found.main)} tokens{cut}: {' '.join(map(shown_token, found.tokens))}\n", markup=False)
     columns = {"kind": "left"} | dict.fromkeys(
         ("layer", "head", "entropy", "to special", "to itself", "strongest"), "right"
     )
@@ -70,7 +69,7 @@ def trace(
                 row["to_special"],
                 row["to_self"],
                 row["strongest"],
-                f"{readable(row['from'])} → {readable(row['to'])}",
+                f"{shown_token(row['from'])} → {shown_token(row['to'])}",
             )
             for row in rows
         ],

@@ -5,37 +5,42 @@ from typing import Any
 
 import click
 
+from identiscope.commands.options import AT_LEAST_TWO, COUNT, POSITIVE, Finite, out_option
+from identiscope.commands.sections import listed
+
 VARIANTS = ("regular", "small d_k", "added heads", "added, small d_k")
 
 
+@listed("papers", 30)
 @click.command("train-identifiable")
 @click.argument("corpus", type=click.Path(path_type=Path))
 @click.option("--test", type=click.Path(path_type=Path),
               help="File with the texts to test on.  [default: a tenth of CORPUS]")  # fmt: skip
 @click.option("--text", "text_column", help="Column with the text.  [default: the usual names]")
 @click.option("--label", default="label", show_default=True, help="Column with the label.")
-@click.option("--limit", type=int, help="Use only so many texts of each file.")
-@click.option("--out", type=click.Path(path_type=Path), default=Path("identifiable"), show_default=True,
-              help="Directory for the result, the classifiers and the plots.")  # fmt: skip
+@click.option("--limit", type=COUNT, help="Use only so many texts of each file.")
+@out_option("Directory for the result, the classifiers and the plots.", default=Path("identifiable"), show_default=True)
 @click.option("--variant", "variants", multiple=True, type=click.Choice(VARIANTS[1:]),
               help="Compare with regular attention; may be repeated.  [default: small d_k, added heads]")  # fmt: skip
+@click.option("--seeds", type=COUNT, default=5, show_default=True, help="Trainings of each, from seed 0.")
+@click.option("--key-width", type=COUNT, default=2, show_default=True, help="The small d_k.")
+@click.option("--width", type=COUNT, default=64, show_default=True, help="Of the model, d.")
+@click.option("--heads", type=COUNT, default=8, show_default=True)
+@click.option("--layers", type=COUNT, default=1, show_default=True)
+@click.option("--dropout", type=Finite(0, 1, max_open=True), default=0.3, show_default=True)
 @click.option(
-    "--seeds", type=click.IntRange(min=1), default=5, show_default=True, help="Trainings of each, from seed 0."
+    "--longest",
+    type=AT_LEAST_TWO,
+    default=256,
+    show_default=True,
+    help="Cut texts after so many words.",
 )
-@click.option("--key-width", type=click.IntRange(min=1), default=2, show_default=True, help="The small d_k.")
-@click.option("--width", type=click.IntRange(min=1), default=64, show_default=True, help="Of the model, d.")
-@click.option("--heads", type=click.IntRange(min=1), default=8, show_default=True)
-@click.option("--layers", type=click.IntRange(min=1), default=1, show_default=True)
-@click.option("--dropout", type=float, default=0.3, show_default=True)
-@click.option(
-    "--longest", type=click.IntRange(min=2), default=256, show_default=True, help="Cut texts after so many words."
-)
-@click.option("--epochs", type=int, default=8, show_default=True)
-@click.option("--learning-rate", type=float, default=2e-3, show_default=True)
-@click.option("--batch-size", type=int, default=64, show_default=True)
-@click.option("--margin", type=float, default=0.02, show_default=True,
+@click.option("--epochs", type=COUNT, default=8, show_default=True)
+@click.option("--learning-rate", type=POSITIVE, default=2e-3, show_default=True)
+@click.option("--batch-size", type=COUNT, default=64, show_default=True)
+@click.option("--margin", type=Finite(0, 1), default=0.02, show_default=True,
               help="Accuracies within this of each other count as equal.")  # fmt: skip
-@click.option("--per-length", type=click.IntRange(min=1), default=5, show_default=True,
+@click.option("--per-length", type=COUNT, default=5, show_default=True,
               help="Texts of each length to measure null spaces on.")  # fmt: skip
 def train_identifiable(corpus: Path, test: Path | None, **options: Any) -> None:
     """Train text classifiers with regular and with identifiable attention on the labels of CORPUS, and compare them.
@@ -44,14 +49,14 @@ def train_identifiable(corpus: Path, test: Path | None, **options: Any) -> None:
     """
     from identiscope.corpus.readers import read_corpus
     from identiscope.errors import InputError
-    from identiscope.experiments.identifiable_classifier import Classifier, save_classifier
-    from identiscope.experiments.identifiable_comparison import compare_attention, variants_with
-    from identiscope.experiments.identifiable_training import TrainingRecipe
-    from identiscope.files import make_directory
+    from identiscope.files import make_directory, printable
+    from identiscope.papers.bhardwaj2021.classifier import Classifier, save_classifier
+    from identiscope.papers.bhardwaj2021.comparison import compare_attention, variants_with
+    from identiscope.papers.bhardwaj2021.training import TrainingRecipe
     from identiscope.results import save_result
-    from identiscope.views.identifiable_tables import print_comparison, save_comparison_plots
-    from identiscope.views.terminal import console
-    from identiscope.views.token_progress import share_bar
+    from identiscope.views.progress import progress_bar
+    from identiscope.views.tables.identifiable import print_comparison, save_comparison_plots
+    from identiscope.views.tables.terminal import console
 
     column = options["text_column"]
 
@@ -75,7 +80,7 @@ def train_identifiable(corpus: Path, test: Path | None, **options: Any) -> None:
         if seed == 0:
             save_classifier(classifier, out / f"{name.replace(',', '').replace(' ', '-')}.safetensors")
 
-    with share_bar("training") as moved:
+    with progress_bar("training", share=True) as moved:
         result = compare_attention(
             given, held_out,
             variants={name: known[name] for name in (VARIANTS[0], *(name for name in VARIANTS if name in chosen))},
@@ -87,5 +92,5 @@ def train_identifiable(corpus: Path, test: Path | None, **options: Any) -> None:
     screen = console()
     print_comparison(result, screen)
     paths = [save_result(result, out / "comparison.safetensors"), *save_comparison_plots(result, out)]
-    screen.print(f"\nsaved {', '.join(str(path) for path in paths)}, and the classifiers of seed 0", style="dim",
+    screen.print(f"\nsaved {', '.join(map(printable, paths))}, and the classifiers of seed 0", style="dim",
                  markup=False)  # fmt: skip

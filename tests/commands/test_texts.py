@@ -1,0 +1,112 @@
+"""One way for all commands to give a text, a file or a Run; the name of a file is never analysed as a text."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from click.testing import CliRunner
+
+import identiscope
+from identiscope.cli import main
+from identiscope.commands.texts import ask_about_paths, given_text
+from tiny_text_model import save_tiny
+
+#: Every command that takes a text, found by its parameters.
+WITH_TEXT = sorted(
+    name
+    for name, command in main.commands.items()
+    if {"text", "texts"} & {one.name for one in command.params if isinstance(one, click.Argument)}
+)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(save_tiny(tmp_path_factory.mktemp("here") / "model"))
+
+
+def invoke(*arguments: str) -> Any:
+    return CliRunner().invoke(main, list(arguments))
+
+
+def test_there_are_such_commands() -> None:
+    assert {"attention", "attribution", "check", "report", "trace"} <= set(WITH_TEXT)
+
+
+@pytest.mark.parametrize("name", WITH_TEXT)
+def test_every_command_with_a_text_has_the_same_ways_to_give_it(name: str) -> None:
+    flags = {flag for one in main.commands[name].params for flag in one.opts}
+    assert {"--text", "--file"} <= flags
+
+
+@pytest.mark.parametrize("name", WITH_TEXT)
+@pytest.mark.parametrize("text", ["sents.txt", "data/sents", "Runs/one.TSV"])
+def test_a_text_that_looks_like_a_file_is_asked_about(name: str, text: str) -> None:
+    done = invoke(name, "minilm", text, *(["--methods", "effective,null"] if name == "compare" else []))
+    assert done.exit_code == 2
+    assert f"did you mean --file {text}?" in " ".join(done.output.split()).replace("- -", "--")
+    assert f"--text {text}" in " ".join(done.output.split())
+
+
+@pytest.mark.parametrize("text", ["It ends in a file.txt", "and / or", "Hello", "3.5", "", "etc.", "x" * 5000])
+def test_what_is_a_text(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    ask_about_paths(text)
+    assert given_text(text, None, None) == text
+
+
+def test_a_file_that_is_there_is_asked_about_whatever_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("my notes").write_text("x")
+    with pytest.raises(click.UsageError, match="did you mean --file my notes"):
+        ask_about_paths("my notes")
+    Path("folder").mkdir()
+    with pytest.raises(click.UsageError, match=r"is a directory.*report --run folder"):
+        ask_about_paths("folder")
+
+
+def test_words_and_files_give_the_same(model: str, tmp_path: Path) -> None:
+    (tmp_path / "text.txt").write_text("w1 w2 w3", encoding="utf-8")
+    ways = [["w1 w2 w3"], ["--text", "w1 w2 w3"], ["--file", str(tmp_path / "text.txt")]]
+    said = [json.loads(invoke("trace", model, *way, "--json").output) for way in ways]
+    assert said[0] == said[1] == said[2]
+    # Words that look like a file can still be analysed.
+    done = invoke("trace", model, "--text", "sents.txt", "--json")
+    assert done.exit_code == 0 and json.loads(done.output)["tokens"][0] == "[CLS]"
+
+
+def test_both_are_refused_and_so_are_bytes_that_are_no_text(model: str, tmp_path: Path) -> None:
+    path = tmp_path / "text.txt"
+    path.write_bytes("é".encode("latin-1"))
+    for way in (["w1 w2", "--file", str(path)], ["w1 w2", "--text", "w3"], ["--text", "w1", "--file", str(path)]):
+        done = invoke("check", model, *way)
+        assert done.exit_code == 2 and "not both" in done.output
+    done = invoke("attention", model, "--file", str(path))
+    with pytest.raises(identiscope.InputError, match=r"line 1 of .* is not UTF-8 text"):
+        raise done.exception
+    done = invoke("attention", model, "--file", str(tmp_path / "none.txt"))
+    with pytest.raises(identiscope.InputError, match=r"none\.txt"):
+        raise done.exception
+
+
+def test_a_run_that_is_not_there_is_asked_about(model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = invoke("report", model, "my-run")
+    assert done.exit_code == 2 and "--run DIR" in done.output and not Path("report.html").exists()
+    assert "does not exist" in invoke("report", model, "--run", "my-run").output
+    done = invoke("report", model, "--text", "w1", "--no-verdict")
+    assert done.exit_code == 0, done.output
+    assert Path("report.html").exists()
+
+
+def test_kind_is_called_attention_now(model: str) -> None:
+    given = ("attention", model, "w1 w2 w3", "--json")
+    new = invoke(*given, "--attention", "encoder-self")
+    with pytest.warns(FutureWarning, match="--kind is called --attention now"):
+        old = invoke(*given, "--kind", "encoder-self")
+    assert old.exit_code == new.exit_code == 0
+    assert json.loads(old.output) == json.loads(new.output)
+    for name in ("attention", "report", "structure"):
+        shown = invoke(name, "--help").output
+        assert "--attention" in shown and "--kind" not in shown
