@@ -2,8 +2,8 @@
 
     OMP_NUM_THREADS=1 python benchmarks/attention_identifiability.py
 
-Needs the weights of minilm and smollm2 (`make` installs them) and, for the canonical rows, general solvers of
-quadratic programs: `pip install quadprog clarabel piqp`; those that are missing are left out.
+Needs the weights of minilm and smollm2 and, for the canonical rows, general solvers of quadratic programs: `make bench`
+installs them.
 """
 
 import subprocess
@@ -13,16 +13,17 @@ from pathlib import Path
 import numpy as np
 import torch
 import transformers
-from timing import cpu_seconds, least_seconds, one_thread, report
+from claims import at_most, need
+from timing import cpu_seconds, faster, least_seconds, one_thread
 from torch import Tensor
 
 import identiscope
-from identiscope.linalg.projection_factor import projection_factor
-from identiscope.linalg.simplex_constraints import head_constraints
-from identiscope.methods.canonical import canonical
-from identiscope.methods.effective import effective
-from identiscope.methods.factored import RawRows, rows_of
-from identiscope.methods.intervals import Intervals, intervals
+from identiscope.linalg.rank.projection_factor import projection_factor
+from identiscope.linalg.simplex.constraints import head_constraints
+from identiscope.methods.freedom.intervals import Intervals, intervals
+from identiscope.methods.maps.canonical import canonical
+from identiscope.methods.maps.effective import effective
+from identiscope.methods.maps.factored import RawRows, rows_of
 
 Layer = tuple[Tensor, Tensor, Tensor, Tensor]
 Head = tuple[Tensor, Tensor, Tensor]
@@ -51,7 +52,7 @@ def literal_effective(value: Tensor, projection: Tensor, attention: Tensor) -> t
     return rank, weights - weights @ (null @ null.mT)
 
 
-def bidirectional() -> bool:
+def bidirectional() -> None:
     layers, forward = captured("minilm", 512)
     print(f"minilm, {layers[0][0].shape[1]} tokens, {len(layers)} layers of {len(layers[0][0])} heads")
     # The factor of the output projection is computed once per model, whatever the number of texts.
@@ -81,16 +82,13 @@ def bidirectional() -> bool:
         # The context carries float32 rounding that the float64 product of the literal way does not.
         assert float((found.dense()[layer] - expected).abs().max()) < 1e-5
     slow, fast = least_seconds(literal), cpu_seconds(factored, 9)
-    good = [
-        report("factored (rank, spectrum, factors) against literal", slow, fast, 150),
-        report("dense against literal", slow, cpu_seconds(dense), 40),
-        report("one forward pass against factored", forward, fast, 1 / 0.3),
-    ]
-    report("  the same, factorising the output projections too", slow, cpu_seconds(with_factors, 9), 0)
-    return all(good)
+    faster("effective, factored, all of minilm, against eq. 9 as written", slow, fast, 150)
+    faster("effective, dense, all of minilm, against eq. 9 as written", slow, cpu_seconds(dense), 40)
+    at_most("effective, factored, as a share of a forward pass", fast / forward, 0.3)
+    faster("  factored, factorising the output projections too", slow, cpu_seconds(with_factors, 9))
 
 
-def causal_rows(tokens: int = 1024) -> bool:
+def causal_rows(tokens: int = 1024) -> None:
     ((value, projection, context, attention),), _ = captured("smollm2", tokens, [15])
     heads, channels, count = len(projection), value.shape[2], value.shape[1]
     factor = projection_factor(projection)
@@ -109,12 +107,10 @@ def causal_rows(tokens: int = 1024) -> bool:
         assert float((found.row(i)[0, : i + 1] - expected).abs().max()) < 1e-3
     scale = heads * count / len(some)
     print(f"smollm2, layer 15, causal, {count} tokens, {heads} heads on {len(value)} value heads, d_v {channels}")
-    good = report(
-        "all rows against a pseudo-inverse of T per row", scale * least_seconds(lambda: per_row(transformed)), fast, 100
-    )
-    return good & report(
-        "all rows against a pseudo-inverse of V per row", scale * cpu_seconds(lambda: per_row(head_value), 3), fast, 100
-    )
+    slow = scale * least_seconds(lambda: per_row(transformed))
+    faster("causal effective, all rows, against a pseudo-inverse of T per row", slow, fast, 100)
+    slow = scale * cpu_seconds(lambda: per_row(head_value), 3)
+    faster("causal effective, all rows, against a pseudo-inverse of V per row", slow, fast, 100)
 
 
 def linear_memory() -> None:
@@ -128,6 +124,7 @@ def linear_memory() -> None:
     line = ", ".join(f"{tokens} tokens {peak:.0f} MB" for tokens, peak in peaks.items())
     print(f"factored form of 12 heads, d_v 64, peak memory above its inputs: {line}")
     print(f"  twelve n×n maps in float64 at 4,096 tokens would be {12 * 4096**2 * 8 / 2**20:.0f} MB")
+    at_most("memory of the factored form, 16,384 tokens against 4,096", peaks[16384] / peaks[4096], 4.4, "×")
 
 
 def measure_memory(tokens: int) -> None:
@@ -211,8 +208,8 @@ def random_heads(count: int = 6) -> list[Head]:
     ]
 
 
-def canonical_rows(name: str, given: list[Head]) -> bool:
-    """All rows of some heads against general solvers called once a row; of PIQP, the fastest, 50 is not claimed."""
+def canonical_rows(name: str, given: list[Head], wanted: float) -> None:
+    """All rows of some heads against general solvers called once a row; nothing is claimed of PIQP, the fastest."""
     print(f"canonical, all rows of {len(given)} {name}, 128 tokens, d_v 32")
     heads: list[tuple[Tensor, object, RawRows]] = []
     rows = []
@@ -224,28 +221,21 @@ def canonical_rows(name: str, given: list[Head]) -> bool:
     fast = cpu_seconds(lambda: [canonical(*head) for head in heads], 9)
     answers = [canonical(*head) for head in heads]
     print(f"  largest KKT residual {max(float(answer.residual.max()) for answer in answers):.1e}")
-    good = []
-    for solver_name, solver, wanted in (
-        ("quadprog (active set, exact)", quadprog_row, 50),
-        ("clarabel (interior point, 1e-10)", clarabel_row, 50),
-        ("piqp (interior point, 1e-10)", piqp_row, 0),
+    for solver_name, solver, claimed in (
+        ("quadprog (active set, exact)", quadprog_row, wanted),
+        ("clarabel (interior point, 1e-10)", clarabel_row, wanted),
+        ("piqp (interior point, 1e-10)", piqp_row, None),
     ):
-        try:
-            solver(rows[0][0], rows[0][1][0])
-        except ImportError:
-            print(f"  {solver_name} is not installed")
-            continue
         difference = max(
             float(np.abs(solver(basis, targets[7]) - answer.row(7)[0].numpy()).max())
             for (basis, targets), answer in zip(rows, answers, strict=True)
         )
         slow = least_seconds(lambda solver=solver: [solver(b, t) for b, targets in rows for t in targets])
-        good.append(report(f"canonical against {solver_name}, per row", slow, fast, wanted))
+        faster(f"canonical, {name}, against {solver_name}", slow, fast, claimed)
         print(f"  largest difference to it {difference:.1e}")
-    return all(good)
 
 
-def interval_rows() -> bool:
+def interval_rows() -> None:
     """Intervals of whole rows of trained heads, against the same programs solved by SciPy one after the other."""
     from scipy.optimize import linprog
 
@@ -273,9 +263,7 @@ def interval_rows() -> bool:
 
     for answer, expected in zip(ours(), literal(), strict=True):
         assert np.abs(torch.stack([answer.lower, answer.upper], 1).numpy() - expected).max() < 1e-6
-    return report(
-        "a least and a most for every weight, against linprog", least_seconds(literal), cpu_seconds(ours, 3), 5
-    )
+    faster("intervals of all weights of a row, against linprog", least_seconds(literal), cpu_seconds(ours, 3), 5)
 
 
 if __name__ == "__main__":
@@ -284,10 +272,12 @@ if __name__ == "__main__":
     if "--memory" in sys.argv:
         measure_memory(int(sys.argv[-1]))
         sys.exit()
+    need("clarabel", "piqp", "quadprog")
     bidirectional()
     causal_rows()
     linear_memory()
-    canonical_rows("random heads", random_heads())
-    # Trained heads are peaked, and a peaked row crosses many pieces of the dual.
-    canonical_rows("heads of minilm", real_heads())
+    canonical_rows("random heads", random_heads(), 50)
+    # Trained heads are peaked, and a peaked row crosses many pieces of the dual. 50 was claimed of them once;
+    # against these solvers 44 and 46 were measured.
+    canonical_rows("heads of minilm", real_heads(), 40)
     interval_rows()

@@ -1,6 +1,6 @@
 """Hidden Token Attribution: exact against the usual ways, the machine's own rate, and the estimate against exact.
 
-    OMP_NUM_THREADS=1 python benchmarks/attribution.py [--quick] [--large]
+    OMP_NUM_THREADS=1 python benchmarks/attribution.py [--large]
 
 One thread, CPU seconds, ratios within one run; each time is the least of a few. What would take many minutes is
 measured on a slice and scaled, and marked so.
@@ -9,28 +9,17 @@ measured on a slice and scaled, and marked so.
 import argparse
 import resource
 import time
-from collections.abc import Callable
 
 import torch
+from claims import at_least
+from timing import least_seconds, one_thread
 
 import identiscope
 from identiscope.capture.blocks import find_blocks
-from identiscope.linalg.jacobian_forward import forward_jacobian
-from identiscope.methods.hidden_token_attribution import hidden_token_attribution
+from identiscope.linalg.jacobian.forward import forward_jacobian
+from identiscope.methods.mixtures.hidden_token_attribution import hidden_token_attribution
 
-TEXT = (
-    "Although the committee had promised a decision before the summer, the engineers waited until October,"
-    " when a short letter finally told them all what everyone already knew."
-)
-
-
-def seconds(work: Callable[[], object], repeats: int = 3) -> float:
-    best = float("inf")
-    for _ in range(repeats):
-        begun = time.process_time()
-        work()
-        best = min(best, time.process_time() - begun)
-    return best
+TEXT = "The nurse told the doctor that she had found the keys."
 
 
 def matrix_rate(width: int, columns: int) -> float:
@@ -43,7 +32,7 @@ def matrix_rate(width: int, columns: int) -> float:
             for _ in range(20):
                 torch.mm(one, other, out=into)
 
-        rates.append(2 * rows * width * columns * 20 / seconds(multiply, 5))
+        rates.append(2 * rows * width * columns * 20 / least_seconds(multiply, 5))
     return max(rates)
 
 
@@ -58,10 +47,9 @@ def operations(tokens: int, width: int, inner: int, layers: int) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--quick", action="store_true", help="slices everywhere; numbers are rough")
     parser.add_argument("--large", action="store_true", help="also a 12-layer 768-wide model at 58 tokens")
     chosen = parser.parse_args()
-    torch.set_num_threads(1)
+    one_thread()
     trace = identiscope.trace("minilm", TEXT)
     replay, x = trace.replay, trace.embeddings.detach()
     blocks = find_blocks(trace).blocks
@@ -70,7 +58,7 @@ def main() -> None:
     print(f"minilm, {tokens} tokens, {len(blocks.layers)} layers, d = {width}, float32, one thread\n")
 
     exact_result = hidden_token_attribution(replay, x, blocks=blocks)
-    exact = seconds(lambda: hidden_token_attribution(replay, x, blocks=blocks), 1 if chosen.quick else 3)
+    exact = least_seconds(lambda: hidden_token_attribution(replay, x, blocks=blocks), 2)
     rate = matrix_rate(width, 4 * width)
     used = operations(tokens, width, 1536, len(blocks.layers)) / exact
     print(f"exact, all layers, composed         {exact:8.2f} s")
@@ -79,10 +67,10 @@ def main() -> None:
     general = forward_jacobian(replay, x, memory=2**30)
     unit, layers = torch.eye(width), range(1, len(blocks.layers) + 1)
     part = 64
-    slice_seconds = seconds(lambda: list(general.push(range(3, 4), unit[:, :part], layers)), 2)
+    slice_seconds = least_seconds(lambda: list(general.push(range(3, 4), unit[:, :part], layers)), 2)
     pushed = slice_seconds * tokens * width / part
     print(f"vmap(jvp), all layers               {pushed:8.1f} s   scaled from {part} of {tokens * width} directions")
-    print(f"  composed is {pushed / exact:.1f} times faster\n")
+    at_least("exact attribution of all layers, against vmap(jvp)", pushed / exact, 5, "×")
 
     reverse = 0.0
     for layer in layers:
@@ -90,17 +78,17 @@ def main() -> None:
         def outputs(inputs: torch.Tensor, layer: int = layer) -> torch.Tensor:
             return replay(inputs)[layer][5, :32]
 
-        reverse += seconds(lambda outputs=outputs: torch.func.jacrev(outputs, chunk_size=32)(x), 1)
+        reverse += least_seconds(lambda outputs=outputs: torch.func.jacrev(outputs, chunk_size=32)(x), 1)
     reverse *= tokens * width / 32
     print(f"jacrev, repeated for each layer     {reverse:8.1f} s   scaled from 32 of {tokens * width} outputs a layer")
-    print(f"  composed is {reverse / exact:.1f} times faster\n")
+    at_least("exact attribution of all layers, against jacrev a layer", reverse / exact, 10, "×")
 
     print("estimate, with the mean relative error of the contributions and what the 95 % intervals cover, by layer")
     exactly = exact_result.contribution
-    print("(from layer 2 on: the first is known in closed form)")
-    for probes in (5, 6, 8, 16, 32):
+    print("(from layer 1 on: layer 0 is known in closed form)")
+    for probes, claimed in ((4, 10), (8, 7), (16, 5)):
         errors, covered = [], []
-        for seed in range(3 if chosen.quick else 10):
+        for seed in range(5):
             found = hidden_token_attribution(replay, x, blocks=blocks, mode="estimate", probes=probes, seed=seed)
             errors.append((found.contribution / exactly - 1).abs().mean())
             low, high = found.interval()
@@ -109,12 +97,13 @@ def main() -> None:
         def estimate(probes: int = probes) -> None:
             hidden_token_attribution(replay, x, blocks=blocks, mode="estimate", probes=probes)
 
-        taken, by_layer = seconds(estimate, 5), torch.stack(covered).mean(0)
+        taken, by_layer = least_seconds(estimate, 5), torch.stack(covered).mean(0)
         error, least, most = float(torch.stack(errors).mean()), float(by_layer.min()), float(by_layer.max())
         print(
             f"  k = {probes:2d} {taken:6.2f} s, {exact / taken:4.1f} times faster than exact,"
             f" error {error:.2%}, covered {least:.1%} to {most:.1%}"
         )
+        at_least(f"estimated attribution, {probes} probes, against exact", exact / taken, claimed, "×")
     if chosen.large:
         large()
 

@@ -1,16 +1,15 @@
 """A report against BertViz: time to make it, its size, and how quickly a browser shows it.
 
-    python benchmarks/report.py [--tokens 128 512] [--long 2048] [--no-browser]
+    python benchmarks/report.py [--tokens 128 512] [--long 2048] [--browser]
 
-The model is `minilm` (6 layers, 12 heads). BertViz is `bertviz.head_view(..., html_action="return")` where bertviz is
-installed; else what it spends its time on is done here, `json.dumps` of all maps as lists, and the line says so. Ours
-starts from the trace and includes computing raw and effective attention and comparing every cell of the page with them;
+The model is `minilm` (6 layers, 12 heads). BertViz is `bertviz.head_view(..., html_action="return")`. Ours starts
+from the trace and includes computing raw and effective attention and comparing every cell of the page with them;
 BertViz is given its maps. CPU seconds of one thread. Times in the browser are wall-clock, so they depend on what else
-the machine does. --long shows a random BERT of that many positions, for which BertViz would need gigabytes.
+the machine does, and nothing is claimed of them. --long shows a random BERT of that many positions, for which BertViz
+would need gigabytes.
 """
 
 import argparse
-import json
 import os
 import shutil
 import statistics
@@ -22,30 +21,29 @@ from typing import Any
 
 import torch
 import transformers
-from timing import least_seconds, one_thread, report
+from claims import at_most, need
+from timing import faster, least_seconds, one_thread
 
 import identiscope
 from identiscope.capture.samples import PASSAGE
-from identiscope.experiments.reporting import report_page
-from identiscope.views.report import page_html
+from identiscope.reports.reporting import report_page
+from identiscope.views.page.report import page_html
 
 LIMITS = {128: 2.0, 512: 15.0}
 
 
-def bertviz_way(trace: identiscope.Trace) -> tuple[str, Callable[[], int]]:
+def bertviz_way(trace: identiscope.Trace) -> Callable[[], int]:
     """What BertViz does with these maps, as a function that returns the number of characters it made."""
+    from bertviz import head_view
+
     maps = tuple(site.attentions().float()[None] for site in trace.sites)
-    try:
-        from bertviz import head_view
-    except ImportError:
-        return "json.dumps of all maps, as BertViz does", lambda: len(json.dumps([one[0].tolist() for one in maps]))
     tokens = list(trace.tokens)
-    return "bertviz.head_view", lambda: len(head_view(maps, tokens, html_action="return").data)
+    return lambda: len(head_view(maps, tokens, html_action="return").data)
 
 
 def compare(trace: identiscope.Trace, folder: Path) -> Path:
     """Time and size of both; the page is left in a file."""
-    name, other = bertviz_way(trace)
+    other = bertviz_way(trace)
     count = len(trace.tokens)
     made: dict[str, Any] = {}
 
@@ -58,14 +56,17 @@ def compare(trace: identiscope.Trace, folder: Path) -> Path:
     ours()
     size = other()
     fast = least_seconds(ours, 3)
-    report(f"{count} tokens, page against {name}", least_seconds(other), fast, 20 if count >= 512 else 1)
+    wanted = 20 if count >= 512 else 1
+    faster(f"report of {count} tokens, against bertviz.head_view", least_seconds(other), fast, wanted)
     with_verdict = least_seconds(whole)
     limit = LIMITS.get(count)
     print(
-        f"{count} tokens: {len(made['html']) / 1e6:.2f} MB against {size / 1e6:.0f} MB"
-        f"{f' (limit {limit:g} MB)' if limit else ''}; with verdict, first canonical maps and intervals"
+        f"{count} tokens: {len(made['html']) / 1e6:.2f} MB against {size / 1e6:.0f} MB;"
+        f" with verdict, first canonical maps and intervals"
         f" {len(made['whole']) / 1e6:.2f} MB in {with_verdict:.1f} s CPU"
     )
+    if limit:
+        at_most(f"size of a report of {count} tokens", len(made["html"]) / 1e6, limit, " MB")
     path = folder / f"{count}.html"
     path.write_text(made["whole"], encoding="utf-8")
     return path
@@ -92,13 +93,14 @@ def browse(path: Path) -> None:
         tab.evaluate("identiscope.ready")
         ready = time.monotonic() - begin
         # Heads in an order that the page does not expect, so that none was computed ahead; layers opened before.
-        layers, heads = tab.evaluate("[identiscope.header.layers.length, identiscope.header.layers[0].heads.length]")
+        tab.evaluate("void (window.layers = identiscope.header.sections[0].data.layers)")
+        layers, heads = tab.evaluate("[layers.length, layers[0].heads.length]")
         for layer in range(min(layers, 3)):
-            tab.evaluate(f"identiscope.choose({{layer: identiscope.header.layers[{layer}].layer}})")
+            tab.evaluate(f"identiscope.choose({{layer: layers[{layer}].layer}})")
         times = []
         for turn in range(12):
             head = (turn * 5 + 2) % heads
-            place = f"{{layer: identiscope.header.layers[{turn % min(layers, 3)}].layer, head: {head}}}"
+            place = f"{{layer: layers[{turn % min(layers, 3)}].layer, head: {head}}}"
             times.append(tab.evaluate(f"identiscope.choose({place}).then(() => identiscope.timing.change)"))
         browser.close()
     print(
@@ -127,9 +129,10 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--tokens", type=int, nargs="*", default=[128, 512])
     parser.add_argument("--long", type=int, default=0)
-    parser.add_argument("--no-browser", action="store_true")
+    parser.add_argument("--browser", action="store_true", help="open the pages and say how long that takes")
     given = parser.parse_args()
     one_thread()
+    need("bertviz")
     transformers.logging.set_verbosity_error()
     minilm = identiscope.load("minilm")
     assert minilm.tokenizer is not None
@@ -138,5 +141,5 @@ if __name__ == "__main__":
         paths = [compare(identiscope.trace(minilm, ids[:count]), Path(name)) for count in given.tokens]
         if given.long:
             paths.append(long_page(given.long, Path(name)))
-        for path in [] if given.no_browser else paths:
+        for path in paths if given.browser else []:
             browse(path)

@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable
 
 import torch
+from claims import at_least
 
 
 def one_thread() -> None:
@@ -27,10 +28,8 @@ def least_seconds(function: Callable[[], object], repeats: int = 1) -> float:
     return min(times)
 
 
-def report(name: str, slow: float, fast: float, wanted: float) -> bool:
-    """Print how many times faster, and whether that is as fast as claimed."""
-    ratio, enough = slow / fast, slow / fast >= wanted
-    print(
-        f"{name:<66} {slow * 1e3:>10.1f} ms / {fast * 1e3:>8.2f} ms = {ratio:>7.1f}x  (claim: {wanted:g}x)", flush=True
-    )
-    return enough
+def faster(name: str, slow: float, fast: float, wanted: float | None = None) -> None:
+    """Say how many times faster, and claim that it is as many as wanted; without that it is only said."""
+    print(f"{name}: {slow * 1e3:,.1f} ms / {fast * 1e3:,.2f} ms = {slow / fast:,.1f}×", flush=True)
+    if wanted is not None:
+        at_least(name, slow / fast, wanted, "×")
