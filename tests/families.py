@@ -16,7 +16,7 @@ TEXT = [5, 17, 42, 8, 63, 23, 31, 77, 12, 50, 9, 88]
 class Family:
     """How to build a family's tiny model and what to give it; sites: how many attention calls one pass makes."""
 
-    build: Callable[[], nn.Module]
+    build: Callable[[], Any]
     sites: int
     arguments: Callable[[], Mapping[str, torch.Tensor]] | None = None
     # Where the family itself computes in float32, whatever the dtype of its weights.
@@ -24,7 +24,7 @@ class Family:
     # Whether replay passes through vmap: a family that draws random numbers, even unused, does not.
     vmaps: bool = True
 
-    def model(self) -> nn.Module:
+    def model(self) -> Any:
         torch.manual_seed(0)
         model = self.build().double().eval()
         if hasattr(model, "set_experts_implementation"):
@@ -43,8 +43,8 @@ class Family:
         return TEXT if self.arguments is None else dict(self.arguments())
 
 
-def _of(architecture: str, **options: Any) -> Callable[[], nn.Module]:
-    def build() -> nn.Module:
+def _of(architecture: str, **options: Any) -> Callable[[], Any]:
+    def build() -> Any:
         model = getattr(transformers, architecture)
         config = model.config_class(**options)
         return model(config)

@@ -72,7 +72,8 @@ def extraction(maps, threshold):
 
 def relative_extraction(maps):
     """Mean weight at every offset key − query, over all cells of all maps that have it."""
-    sums, counts = {}, {}
+    sums: dict[int, float] = {}
+    counts: dict[int, int] = {}
     for matrix in maps:
         for (i, j), value in np.ndenumerate(matrix):
             sums[j - i] = sums.get(j - i, 0.0) + value

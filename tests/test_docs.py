@@ -2,17 +2,24 @@
 
 import importlib.util
 import re
+import runpy
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import matplotlib
 import matplotlib.pyplot as plt
 import pytest
+import torch
 
+import contract
+import every_family
 import identiscope
 from identiscope.capture.samples import PASSAGE
+from identiscope.linalg.agreement import TOLERANCES
+from identiscope.methods.registry import METHODS, Method, registered
 
 PROJECT = Path(__file__).parents[1]
 PAGES = [PROJECT / "README.md", *sorted((PROJECT / "docs").rglob("*.md"))]
@@ -35,8 +42,45 @@ def test_command_page_is_what_the_commands_say() -> None:
     assert (PROJECT / "docs" / "cli.md").read_text(encoding="utf-8") == done.stdout
 
 
+def test_the_list_of_methods_is_that_of_the_registry(generate: Any) -> None:
+    assert (PROJECT / "docs" / "methods" / "index.md").read_text(encoding="utf-8") == generate.method_index()
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_method_has_its_page(generate: Any, name: str) -> None:
+    text = (PROJECT / "docs" / "methods" / f"{name}.md").read_text(encoding="utf-8")
+    missing = [part for part, pattern in generate.PARTS_OF_A_PAGE.items() if not re.search(pattern, text, re.MULTILINE)]
+    assert not missing and f"identiscope.{name}(" in text
+    assert "** …" not in text, "the page was begun by docs/generate.py, and not completed"
+
+
+def test_the_page_on_adding_a_method_is_true(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """File, line and reference test, to the letter; then the contract."""
+    page = (PROJECT / "docs" / "add-a-method.md").read_text(encoding="utf-8")
+    written, line, reference, own = re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)
+    path = tmp_path / "distance.py"
+    path.write_text(written, encoding="utf-8")
+    name = "identiscope.methods.heads.distance"
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, name, module)
+    spec.loader.exec_module(module)
+    names: dict[str, Any] = {"__name__": "reference"}
+    exec(reference, names)
+    names["test_it_is_the_formula"]()
+    said = eval(line.strip().rstrip(","), {"Method": Method})
+    with registered(replace(said, function=module.distance)) as one:
+        contract.check_everything(one, tmp_path)
+    own_file = tmp_path / "own.py"
+    own_file.write_text(own, encoding="utf-8")
+    matplotlib.use("Agg")
+    runpy.run_path(str(own_file), {"trace": contract.trace(contract.CASES["more"])})
+    plt.close("all")
+
+
 def test_family_page_is_what_is_measured_here(generate: Any) -> None:
-    """Every row but its error to the letter; the error below what is written."""
+    """Every row but its error to the letter; the error below what is written. What all others gave is in a file."""
     written = (PROJECT / "docs" / "families.md").read_text(encoding="utf-8")
     measured = generate.measure()
     errors = [float(row.split("|")[5]) for row in written.splitlines() if row.count("|") == 6 and "e-" in row]
@@ -44,7 +88,39 @@ def test_family_page_is_what_is_measured_here(generate: Any) -> None:
     for row, error in zip(measured, errors, strict=True):
         assert row[4] <= error, row[0]
     given = [(*row[:4], error / 2) for row, error in zip(measured, errors, strict=True)]
-    assert written == generate.family_page(given)
+    assert written == generate.family_page(given, generate.tried())
+
+
+# One of each kind: clones, softmax by hand, position biases, hybrids, two sides, towers, speech, and what is refused.
+SAMPLE = [
+    "megatron-bert", "xglm", "funnel", "zamba2", "squeezebert", "bigbird_pegasus", "flava", "wav2vec2-bert",
+    "granite_swa", "qwen3_next", "diffllama", "longformer", "mamba",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("model_type", SAMPLE)
+def test_a_sample_of_all_architectures_is_as_it_was_found(generate: Any, model_type: str) -> None:
+    row = {row["model_type"]: row for row in generate.tried()["families"]}[model_type]
+    now = every_family.outcome(model_type)
+    assert (now.architecture, now.result) == (row["architecture"], row["result"])
+    if now.result == "verified":
+        assert (now.sites, now.kinds, now.precision) == (row["sites"], row["kinds"], row["precision"])
+        assert now.error is not None and now.error <= row["error"]
+        assert (now.maps is None) == (row["maps"] is None) and (now.maps is None or now.maps <= row["maps"])
+    elif now.result == "refused":
+        assert generate.in_short(now.reason) == generate.in_short(row["reason"])
+
+
+def test_the_run_over_all_architectures_left_nothing_open(generate: Any) -> None:
+    found = generate.tried()["families"]
+    assert [row["model_type"] for row in found] == list(every_family.model_classes())
+    assert {row["result"] for row in found} == {"verified", "refused", "no softmax attention", "not built"}
+    verified = [row for row in found if row["result"] == "verified"]
+    assert len(verified) >= 150
+    assert all(row["error"] <= TOLERANCES[getattr(torch, row["precision"])] for row in verified)
+    assert all(row["reason"] for row in found if row["result"] in ("refused", "not built"))
+    others = {row["model_type"] for row in verified if (row["maps"] or 0.0) > 1e-3}
+    assert others == {"falcon", "granite_swa", "granitemoe_swa", "squeezebert"}  # as the page says
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -83,6 +159,6 @@ def test_the_tutorial_s_second_chapter_runs() -> None:
 
 def test_the_tutorial_s_last_chapter_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    options = identiscope.RunOptions(methods=("attention",))
+    options = identiscope.RunOptions(methods=("attention_identifiability",))
     identiscope.run_corpus("minilm", "passages", "my-run", options=options, limit=2)
     assert run_chapter(5, {"identiscope": identiscope})["run"].complete

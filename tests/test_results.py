@@ -1,18 +1,20 @@
 """Results: labelled, with provenance, saved and loaded without loss."""
 
+import os
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
-from safetensors.numpy import save_file
+import xarray as xr
+from safetensors.numpy import save, save_file
 
 import identiscope
 from identiscope.results import load_result, make_result, save_result
 
 
-def example() -> object:
+def example() -> xr.Dataset:
     return make_result(
         "null_share",
         {"share": (("layer", "token"), torch.rand(2, 3, dtype=torch.float64)), "rank": (("layer",), [3, 4])},
@@ -23,7 +25,7 @@ def example() -> object:
 
 def test_a_saved_result_is_read_back_as_it_was(tmp_path: Path) -> None:
     result = example()
-    again = load_result(save_result(result, tmp_path / "result.safetensors"))  # type: ignore[arg-type]
+    again = load_result(save_result(result, tmp_path / "result.safetensors"))
     assert again.identical(result)
     assert again.attrs["method"] == "null_share"
     assert again.attrs["version"] == identiscope.__version__
@@ -68,3 +70,37 @@ def test_half_a_surrogate_pair_is_shown_saved_and_loaded_as_its_escape(tmp_path:
     assert r"\udcff" in other.to_dataframe()["text"].tolist()
     str(other).encode("utf-8")
     assert load_result(save_result(other, tmp_path / "other.safetensors")).attrs["model"] == r"dir/\udcff"
+
+
+def test_what_is_no_regular_file_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for path, said in (
+        (tmp_path / "pipe", "is a pipe; give a regular file"),
+        (tmp_path, "is a directory; give a file"),
+        (tmp_path / "none", "there is no file"),
+        (tmp_path / ("n" * 300), "File name too long"),
+        (tmp_path / "a\0b", "is no name of a file"),
+    ):
+        with pytest.raises(identiscope.InputError, match=said):
+            identiscope.load_result(path)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"variables": "[" * 100_000}, "nested too deeply"),
+        ({"variables": "[]"}, "does not describe a result"),
+        ({"attributes": "5"}, "the attributes are no object"),
+        ({"variables": None}, "what should be JSON is not"),
+        ({"variables": '{"x": {"axes": ["a", "a"], "coordinate": false}}'}, r"x has the axes \['a', 'a'\]"),
+        ({"variables": '{"x": {"axes": ["a"], "coordinate": false}}'}, "2 dimensions"),
+        ({"variables": '{"t": {"axes": ["a"], "coordinate": false, "values": [1], "shape": [1]}}'}, "is none"),
+        ({"variables": '{"t": {"axes": ["a"], "coordinate": false, "values": ["1"], "shape": [9]}}'}, "reshape"),
+    ],
+)
+def test_a_header_that_describes_no_result(tmp_path: Path, changes: dict[str, str | None], said: str) -> None:
+    header = {"format": "identiscope-result-1", "variables": "{}", "attributes": "{}", **changes}
+    kept = {name: value for name, value in header.items() if value is not None}
+    (tmp_path / "made").write_bytes(save({"x": np.zeros((2, 3))}, metadata=kept))
+    with pytest.raises(identiscope.InputError, match=said):
+        identiscope.load_result(tmp_path / "made")
