@@ -1,6 +1,8 @@
 """Adapters, hooks and wrappers on the output projection are part of what is captured, or refused by name."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import wraps
+from types import MethodType
 from typing import Any
 
 import pytest
@@ -68,26 +70,33 @@ def adapted(family: str, kind: str, dtype: torch.dtype) -> tuple[Any, Any]:
         "IA3": lambda: peft.IA3Config(feedforward_modules=[], **given),
         "IA3 on its input": lambda: peft.IA3Config(feedforward_modules=given["target_modules"], **given),
         "merged": lambda: peft.LoraConfig(r=4, **given),
+        # Turns what the layer reads, in a module of its own that holds no layer.
+        "OFT": lambda: peft.OFTConfig(r=0, oft_block_size=4, **given),
+        # Adds to what the layer returned in place.
+        "AdaLoRA": lambda: peft.AdaLoraConfig(init_r=4, total_step=10, **given),
     }
     model = tiny(family, dtype)
     torch.manual_seed(1)
     around: Any = peft.get_peft_model(model, configs[kind]()).eval()
     with torch.no_grad():
         for name, parameter in around.named_parameters():
-            if "lora_A" in name or "lora_B" in name or "ia3" in name:
+            if any(part in name for part in ("lora_A", "lora_B", "lora_E", "ia3", "oft_R")):
                 parameter.normal_(std=0.5)
     if kind == "merged":
         around.merge_adapter()
     return model, around
 
 
-KINDS = ["LoRA", "DoRA", "IA3", "IA3 on its input", "merged"]
+KINDS = ["LoRA", "DoRA", "IA3", "IA3 on its input", "merged", "OFT", "AdaLoRA"]
 
 
 @with_peft
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16], ids=str)
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("family", PLACES)
+@pytest.mark.parametrize(
+    ("family", "kind"),
+    # peft's OFT knows no transformers.Conv1D.
+    [(family, kind) for family in PLACES for kind in KINDS if (family, kind) != ("GPT-2", "OFT")],
+)
 @pytest.mark.filterwarnings("ignore:.*fan_in_fan_out.*")
 def test_adapters_are_part_of_the_projection(family: str, kind: str, dtype: torch.dtype) -> None:
     plain = identiscope.trace(tiny(family, dtype), families.TEXT).site(1)
@@ -248,6 +257,113 @@ def test_what_is_not_affine_is_refused_by_name(change: Any, name: str, dtype: to
     change(model)
     with pytest.raises(identiscope.CaptureError, match=rf"layers\.1\.self_attn.*{name}"):
         identiscope.trace(model.to(dtype), families.TEXT)
+
+
+# --- a forward that is not the class's own may do anything with what the modules inside return
+
+Replaced = Callable[[nn.Module, Callable[[Any], Any], pytest.MonkeyPatch], None]
+
+
+def by_function(module: nn.Module, change: Callable[[Any], Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    before = module.forward
+    module.forward = lambda *args, **kwargs: change(before(*args, **kwargs))
+
+
+def by_method(module: nn.Module, change: Callable[[Any], Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    before: Any = type(module).forward
+
+    def forward(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        return change(before(self, *args, **kwargs))
+
+    module.forward = MethodType(forward, module)
+
+
+def for_the_class(module: nn.Module, change: Callable[[Any], Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    before: Any = type(module).forward
+
+    @wraps(before)
+    def forward(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        made = before(self, *args, **kwargs)
+        return change(made) if self is module or vars(self).get("_identiscope_original") is module else made
+
+    monkeypatch.setattr(type(module), "forward", forward)
+
+
+def by_accelerate(module: nn.Module, change: Callable[[Any], Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    hooks = pytest.importorskip("accelerate.hooks", reason="the hooks are accelerate's")
+
+    class Changing(hooks.ModelHook):  # type: ignore[misc,name-defined]
+        def post_forward(self, module: nn.Module, output: Any) -> Any:
+            return change(output)
+
+    hooks.add_hook_to_module(module, Changing())
+
+
+def on_all_modules(module: nn.Module, change: Callable[[Any], Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    def hook(one: nn.Module, args: Any, output: Any) -> Any:
+        return change(output) if vars(one).get("_identiscope_original", one) is module else None
+
+    _GLOBAL.append(nn.modules.module.register_module_forward_hook(hook))
+
+
+_GLOBAL: list[Any] = []
+
+
+@pytest.fixture
+def global_hooks() -> Iterator[None]:
+    yield
+    while _GLOBAL:
+        _GLOBAL.pop().remove()
+
+
+WAYS: dict[str, Replaced] = {
+    "function": by_function,
+    "method": by_method,
+    "class": for_the_class,
+    "accelerate": by_accelerate,
+    "all modules": on_all_modules,
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.usefixtures("global_hooks")
+def test_a_replaced_forward_of_the_attention_is_refused_by_name(
+    way: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = tiny("Llama", dtype)
+    attention = model.model.layers[1].self_attn
+    WAYS[way](attention, lambda output: (output[0] * 2, *output[1:]), monkeypatch)
+    with pytest.raises(identiscope.CaptureError, match=r"layers\.1\.self_attn \(LlamaAttention\) around it returns"):
+        identiscope.trace(model, families.TEXT)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.usefixtures("global_hooks")
+def test_a_replaced_forward_of_the_projection_is_followed_or_refused(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def changed(change: Callable[[Any], Any], patch: pytest.MonkeyPatch) -> Any:
+        model = tiny("Llama")
+        WAYS[way](model.model.layers[1].self_attn.o_proj, change, patch)
+        return model
+
+    with monkeypatch.context() as patch:
+        check(changed(lambda output: output * 2 + 1, patch), "model.layers.1.self_attn")
+        while _GLOBAL:
+            _GLOBAL.pop().remove()
+    with pytest.raises(identiscope.CaptureError, match=r"o_proj \(Linear\) makes of it is no affine map"):
+        identiscope.trace(changed(torch.tanh, monkeypatch), families.TEXT)
+
+
+@pytest.mark.parametrize("family", ["Llama", "BERT", "XLNet"])
+def test_accelerate_s_own_hooks_change_nothing(family: str) -> None:
+    accelerate = pytest.importorskip("accelerate", reason="device maps are accelerate's")
+    model = families.ALL[family].model()
+    before = identiscope.trace(model, families.ALL[family].inputs())
+    accelerate.dispatch_model(model, {"": "cpu"}, force_hooks=True)
+    assert any("forward" in vars(module) for module in model.modules())
+    after = identiscope.trace(model, families.ALL[family].inputs())
+    for one, other in zip(before.sites, after.sites, strict=True):
+        assert torch.equal(one.projection, other.projection) and one.returned_by == other.returned_by
 
 
 def test_a_linear_adapter_of_one_s_own_is_followed() -> None:

@@ -200,7 +200,7 @@ class Watcher:
             self.unseen.append(frame)
         if self._projection is not None and not self._projection.ended:
             with self.paused():
-                self._projection.left(frame, output, hooked)
+                self._projection.left(frame, output, hooked, self.frames)
 
     def just_attended(self, query: Tensor, key: Tensor) -> bool:
         """Whether the last call attended with these, as they lie in memory."""

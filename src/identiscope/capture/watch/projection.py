@@ -19,6 +19,7 @@ from identiscope.capture.watch.trying import (
     first_tensor,
     hooks_of_others,
     in_float64,
+    runs_own_forward,
     with_first_tensor,
 )
 from identiscope.linalg.agreement import explained_by, relative_error
@@ -41,6 +42,7 @@ class Projection:
         self.weight: Tensor | None = None
         self.bias: Tensor | None = None
         self.value: Tensor | None = None
+        self._version: int | None = None  # of `value`, when the linear map returned it
         self.returned_by = ""
         self.problem: str | None = None
         self.ended = False
@@ -49,6 +51,7 @@ class Projection:
     def known(self, weight: Tensor, bias: Tensor | None, value: Tensor, frames: Sequence[Frame]) -> None:
         """The projection was read from the parameters of the innermost module, which returns `value`."""
         self.weight, self.bias, self.value = weight, bias, value
+        self._version = _version(value)
         self._begin(frames)
 
     @property
@@ -74,6 +77,7 @@ class Projection:
             return
         if self.value is None:
             self.weight, self.bias, self.value = weight, bias, layout(returned)
+            self._version = _version(returned)
             self._begin(frames)
             return
         reader = next((frame for frame in frames if frame.reads_context), None)
@@ -82,19 +86,22 @@ class Projection:
         else:
             self.problem = _TWO_READERS
 
-    def left(self, frame: Frame, output: Any, hooked: bool) -> None:
-        """A module is left, with what its caller gets; hooked: hooks of others ran after its forward."""
+    def left(self, frame: Frame, output: Any, hooked: bool, around: Sequence[Frame]) -> None:
+        """A module is left, with what its caller gets; hooked: hooks of others ran after its forward; around: the
+        modules that still run."""
         if self.problem is not None:
             return
         forwarded = frame.output if hooked else output
         if self.value is None:
             if frame.reads_context:
-                self._passed(frame, output)
+                self._passed(frame, output, around)
             return
         if not frame.encloses:
             return
         before = first_tensor(forwarded)
         layout = None if before is None else self._layout(before, self.value)
+        if frame.reads_context and _version(self.value) != self._version and not self._is_own(frame):
+            layout = None  # an adapter that adds to what its base layer returned, in place
         if layout is not None:
             self.returned_by = frame.name
             if hooked and output is not forwarded:
@@ -112,7 +119,7 @@ class Projection:
         if frames:
             self.returned_by = frames[-1].name if frames[-1].reads_context else f"a product in {frames[-1].name}"
 
-    def _passed(self, frame: Frame, output: Any) -> None:
+    def _passed(self, frame: Frame, output: Any, around: Sequence[Frame]) -> None:
         """A module was given the attention output, and no linear map inside it took that as it is."""
         after = first_tensor(output)
         if after is None or self._context_in(after) is not None:
@@ -120,8 +127,9 @@ class Projection:
         if not any(parameter.dim() > 1 for parameter in frame.module.parameters()):
             self.problem = f"its output passes {frame} before any linear layer"
             return
-        frame.encloses = True
         self._try_module(frame, after)
+        for outer in around:
+            outer.encloses = True
 
     def _wrapped(self, frame: Frame, output: Any) -> None:
         """A module around the projection, given the attention output alone, returns something else than it."""
@@ -139,8 +147,9 @@ class Projection:
             self.problem, self.ended = None, True
 
     def _is_own(self, frame: Frame) -> bool:
-        """Whether a module's class comes with the model's, rather than from a library of adapters."""
-        return type(frame.module).__module__.partition(".")[0] in self.own
+        """Whether a module's class comes with the model's, rather than from a library of adapters, and runs as is."""
+        is_own = type(frame.module).__module__.partition(".")[0] in self.own
+        return is_own and runs_own_forward(frame.module, self.own)
 
     def _is_wrapper(self, frame: Frame) -> bool:
         """A module from elsewhere that stands in the place of the attention."""
@@ -231,6 +240,7 @@ class Projection:
             return
         dtype = torch.promote_types(self.context.dtype, torch.float32)
         self.weight, self.bias, self.value = made.to(dtype), made_bias.to(dtype), after
+        self._version = _version(after)
 
     def _context_in(self, tensor: Tensor) -> Layout | None:
         """How `tensor` holds the attention output, if it does."""
@@ -253,3 +263,8 @@ class Projection:
             ):
                 return layout
         return None
+
+
+def _version(tensor: Tensor) -> int | None:
+    """How often a tensor was written to; None where torch does not count."""
+    return None if tensor.is_inference() else tensor._version

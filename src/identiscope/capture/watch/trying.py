@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Callable
+from inspect import isfunction
 from typing import Any
 
 import torch
@@ -65,6 +66,28 @@ def hooks_of_others(module: nn.Module) -> list[tuple[int, Any]]:
         for key, hook in module._forward_hooks.items()
         if not str(getattr(hook, "__module__", "")).startswith(ours)
     ]
+
+
+def runs_own_forward(module: nn.Module, own: frozenset[str]) -> bool:
+    """Whether what runs is the forward that the packages `own` gave the module's class, and nothing around it.
+
+    Replaced, for one module or for its class, it may do anything with what the modules inside return; so may hooks on
+    all modules, which torch runs before those of one. Accelerate's, which moves weights and numbers, changes neither.
+    """
+    package = type(module).forward.__globals__.get("__name__", "") if isfunction(type(module).forward) else ""
+    forward = vars(module).get("forward")
+    if _is_accelerate_s(module):
+        forward = None if getattr(module._old_forward, "__func__", None) is type(module).forward else forward
+    return forward is None and package.partition(".")[0] in own and not torch.nn.modules.module._global_forward_hooks
+
+
+def _is_accelerate_s(module: nn.Module) -> bool:
+    """Whether a module's forward was replaced by accelerate, for hooks that are all accelerate's own."""
+    hook = vars(module).get("_hf_hook")
+    forward = getattr(vars(module).get("forward"), "func", None)
+    return getattr(forward, "__module__", "") == "accelerate.hooks" and all(
+        type(one).__module__ == "accelerate.hooks" for one in getattr(hook, "hooks", [hook])
+    )
 
 
 def in_float64(module: nn.Module, run: Callable[[nn.Module, Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
