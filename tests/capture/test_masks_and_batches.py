@@ -125,6 +125,34 @@ def test_a_given_batch_of_both_sides_with_padding_on_the_left(name: str) -> None
         assert_same(trace, identiscope.trace(model, alone))
 
 
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("kind", ["Bart", "MBart", "PLBart", "Mvp"])
+def test_a_decoder_that_reads_the_given_text_reads_none_of_its_padding(kind: str, side: str) -> None:
+    # Given no decoder_input_ids, these shift the encoder's to the right, padding and all.
+    model = families.Family(families._of(f"{kind}ForConditionalGeneration", **families._BART), 6).model()
+    given = padded_on_the_left(families.TEXT, SHORT)
+    if side == "right":
+        given = {name: torch.stack([value[0], value[1].roll(len(SHORT))]) for name, value in given.items()}
+    together = identiscope.trace(model, given)
+    for trace, text in zip(together, (families.TEXT, SHORT), strict=True):
+        assert [site.queries for site in trace.sites] == [len(text)] * 6
+        assert_same(trace, identiscope.trace(model, {"input_ids": torch.tensor([text])}))
+    short = {name: value[1:] for name, value in given.items()}
+    alone = identiscope.trace(model, {"input_ids": torch.tensor([SHORT])})
+    assert_same(identiscope.trace(model, short), alone)
+    rerun = identiscope.substitute(model, short, {(0, 1): lambda attention: attention}, attention="cross")
+    assert torch.equal(rerun.streams["decoder"][-1], alone.streams["decoder"].hidden_states[-1])
+
+
+def test_where_one_text_is_meant_a_batch_is_refused() -> None:
+    model = families.ALL["BERT"].model()
+    given = padded_on_the_left(families.TEXT, SHORT)
+    with pytest.raises(identiscope.InputError, match="2 texts were given, where one is meant"):
+        identiscope.substitute(model, given, {(0, 1): lambda attention: attention})
+    with pytest.raises(identiscope.InputError, match="2 texts were given, where one is meant"):
+        identiscope.stream(model, given, lambda site: None)
+
+
 def test_padding_has_no_part_in_any_tensor() -> None:
     model = identiscope.load(families.FAMILIES["BERT"].model(), PadsOnThe("right"))
     short = identiscope.trace(model, [families.TEXT, SHORT])[1]

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from identiscope.capture.streams import MAIN
+from identiscope.errors import InputError
 
 
 @dataclass(frozen=True)
@@ -26,10 +27,14 @@ class Labels:
 
 @dataclass(frozen=True)
 class Batch:
-    """Arguments of one forward call, and the labels of each text in it by stream."""
+    """Arguments of one forward call, and the labels of each text in it by stream.
+
+    apart: the model makes the decoder's input of the encoder's, of the padding too; each text has to run alone.
+    """
 
     arguments: Mapping[str, Tensor]
     labels: tuple[Mapping[str, Labels], ...]
+    apart: bool = False
 
     @property
     def size(self) -> int:
@@ -51,7 +56,17 @@ class Batch:
     def renamed(self, old: str, new: str) -> "Batch":
         """The same with another name for a stream."""
         labels = ({new if stream == old else stream: part for stream, part in one.items()} for one in self.labels)
-        return Batch(self.arguments, tuple(labels))
+        return Batch(self.arguments, tuple(labels), self.apart)
+
+    def passes(self) -> "list[Batch]":
+        """What is run together: all texts, or each alone."""
+        return [self.single(text) for text in range(self.size)] if self.apart else [self]
+
+    def only(self) -> "Batch":
+        """The one text, without padding; refused where there are several."""
+        if self.size != 1:
+            raise InputError(f"{self.size} texts were given, where one is meant; give them one at a time.")
+        return self.single(0)
 
     def doubled(self) -> "Batch":
         """The same texts, each written twice on end."""
@@ -79,7 +94,7 @@ class Batch:
 
     def single(self, text: int) -> "Batch":
         """One text alone, without padding, as a batch of one."""
-        if self.size == 1 and all(_unpadded(labels) for labels in self.labels[0].values()):
+        if self.size == 1 and all(self._is_unpadded(*stream) for stream in self.labels[0].items()):
             return self
         arguments = {}
         for name, tensor in self.arguments.items():
@@ -96,9 +111,9 @@ class Batch:
         }
         return Batch(arguments, (labels,))
 
-
-def _unpadded(labels: Labels) -> bool:
-    return labels.positions == tuple(range(len(labels.positions)))
+    def _is_unpadded(self, stream: str, labels: Labels) -> bool:
+        length = self.length(stream)
+        return labels.positions == tuple(range(len(labels.positions) if length is None else length))
 
 
 def _stream_of(argument: str, labels: Mapping[str, Labels]) -> str:

@@ -92,7 +92,8 @@ def trace(
     for begin in range(0, max(len(texts), 1), max(batch_size, 1)):
         part = slice(begin, begin + max(batch_size, 1))
         batch = encode(loaded, texts[part], targets=targets[part], truncate=truncate)
-        traces += _trace_batch(loaded, batch, layers, heads)
+        for each in batch.passes():
+            traces += _trace_batch(loaded, each, layers, heads)
     return traces if many or len(traces) > 1 else traces[0]
 
 
@@ -113,7 +114,7 @@ def stream(
     loaded = load(model)
     _check_choice(layers, "layers")
     _check_choice(heads, "heads")
-    batch = encode(loaded, [text], targets=[target], truncate=truncate)
+    batch = encode(loaded, [text], targets=[target], truncate=truncate).only()
     sorter = Sorter(loaded, batch, None, layers, heads)
 
     def take(call: Call) -> None:

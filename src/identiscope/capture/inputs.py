@@ -1,7 +1,7 @@
 """What a user gives (text, pairs, ids, pixels, features) as what the model takes, and what to call each position."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -243,7 +243,9 @@ def _given(model: Model, arguments: dict[str, Tensor]) -> Batch:
             row = TokenRow(list(kept), None, None, [token in special for token in kept], 0)
             _fitted(model, row, False)
             labels[number][stream] = Labels(token_names(model, row.ids), kept, None, tuple(row.special), places)
-    return Batch({name: value.to(model.device) for name, value in arguments.items()}, tuple(labels))
+    made = Batch({name: value.to(model.device) for name, value in arguments.items()}, tuple(labels))
+    is_padded = any(len(label["encoder"].positions) != made.length("encoder") for label in labels if "encoder" in label)
+    return replace(made, apart=is_padded and not any(name.startswith("decoder_input") for name in arguments))
 
 
 def _tensors(model: Model, tensors: list[Tensor], targets: Sequence[str | None], truncate: bool) -> Batch:

@@ -65,7 +65,7 @@ def substitute(
     same then shows what rounding does. attention and stream say which attention is meant where the model has several.
     """
     loaded = load(model)
-    batch = encode(loaded, [text], targets=[target], truncate=truncate)
+    batch = encode(loaded, [text], targets=[target], truncate=truncate).only()
     running = twin(loaded)
     with torch.no_grad():
         with watching(running.module) as watcher:
