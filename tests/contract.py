@@ -347,8 +347,13 @@ def promise_freedom(one: Method, found: xr.Dataset, traced: identiscope.Trace, t
 
 
 def promise_layer(one: Method, found: xr.Dataset, traced: identiscope.Trace, tolerance: float) -> None:
-    """Attention of all heads whose outputs, added up, are what they were, and whose rows sum to what they did."""
-    promise_map(one, found, traced, tolerance)
+    """Attention of all heads whose outputs, added up, are what they were, and whose rows sum to what they did.
+
+    Beside it there may be numbers of a layer as a whole, none of them negative.
+    """
+    beside = [name for name, values in found.data_vars.items() if values.dims == ("layer",)]
+    assert all(bool((found[name] >= 0).all()) for name in beside)
+    promise_map(one, found.drop_vars(beside), traced, tolerance)
     attention, stream = found.attrs["attention"], found.attrs["query_stream"]
     for layer in found["layer"].values.tolist():
         site = traced.site(layer, attention, stream)

@@ -66,15 +66,10 @@ def checked(function: Function, public: str | None = None) -> Function:
     @cache
     def rules() -> dict[str, Expected]:
         # When first called: the hints may name what is costly to import.
-        found = {name: expected(resolved(one.annotation, function)) for name, one in parameters.items()}
-        return {name: one for name, one in found.items() if one is not None and kinds[name] not in (2, 4)}
+        return rules_of(function)
 
     def taken(name: str, value: Any) -> Any:
-        rule = rules().get(name)
-        found = value if rule is None else rule.take(value)
-        if rule is not None and found is REFUSED:
-            raise ArgumentError(f"{_said(name, value)} was given; expected {rule.words}.")
-        return found
+        return _taken(rules(), name, value)
 
     def call(*args: Any, **kwargs: Any) -> Any:
         for old, new in RENAMED.items():
@@ -103,6 +98,32 @@ def checked(function: Function, public: str | None = None) -> Function:
     if public is not None:
         made.__module__, made.__name__, made.__qualname__ = "identiscope", public, public
     return cast(Function, made)
+
+
+def rules_of(function: Callable[..., Any]) -> dict[str, Expected]:
+    """What each argument of a function may be, by its hint; without those that let everything pass."""
+    parameters = inspect.signature(function).parameters.values()
+    several = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    found = {one.name: expected(resolved(one.annotation, function)) for one in parameters if one.kind not in several}
+    return {name: one for name, one in found.items() if one is not None}
+
+
+def checked_values(function: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments by name as `checked` would hand them on, or its error, without calling the function.
+
+    >>> checked_values(lambda head: head, {"head": 3})
+    {'head': 3}
+    """
+    rules = rules_of(function)
+    return {name: _taken(rules, name, value) for name, value in given.items()}
+
+
+def _taken(rules: Mapping[str, Expected], name: str, value: Any) -> Any:
+    rule = rules.get(name)
+    found = value if rule is None else rule.take(value)
+    if rule is not None and found is REFUSED:
+        raise ArgumentError(f"{_said(name, value)} was given; expected {rule.words}.")
+    return found
 
 
 def check_methods(cls: type) -> None:

@@ -142,13 +142,19 @@ def test_out_of_range_is_refused_before_the_work(
 
 
 def test_few_keys_in_words_and_json() -> None:
-    chosen = ("--layer", "2", "--head", "3", "--few")
-    result = invoke("minilm", TEXT, *chosen)
+    chosen = ("--layer", "5", "--head", "7", "--few")
+    long = "The cat sat on the mat, and the dog sat on the log. " * 4
+    result = invoke("minilm", long, *chosen)
     assert result.exit_code == 0, result.output
     words = " ".join(result.output.split())
     assert "never more than 33 are needed" in words and "tokens are enough for all rows of this text: [CLS]" in words
-    report = json.loads(invoke("minilm", TEXT, *chosen, "--json").output)
+    assert "a weight w on a token that was left out may change the head's output by up to" in words
+    report = json.loads(invoke("minilm", long, *chosen, "--json").output)
     assert report["most"] == 33 and report["mean_count"] <= 33 and report["output_error_relative"] < 1e-9
     assert f"{len(report['kept'])} tokens are enough" in words
+    # Of later queries nothing is left to say where every token is needed.
+    whole = " ".join(invoke("minilm", TEXT, "--layer", "2", "--head", "3", "--few").output.split())
+    assert "No token can be left out for all rows of this text: some row needs each of the" in whole
+    assert "left out may change" not in whole and "0·w" not in whole and "certified for these rows" in whole
     refused = invoke("minilm", TEXT, "--few")
     assert refused.exit_code != 0 and "--few is of a whole head" in refused.output

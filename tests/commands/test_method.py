@@ -9,6 +9,7 @@ from typing import Any, Literal
 import click
 import numpy as np
 import pytest
+import xarray as xr
 from click.testing import CliRunner
 from torch import Tensor
 
@@ -19,6 +20,8 @@ from identiscope.commands.method import MOST_ROWS, Methods
 from identiscope.methods.kinds import KINDS
 from identiscope.methods.registry import METHODS, Method, registered
 from identiscope.methods.signatures import Option
+from identiscope.views.tables.layers import layer_sentences
+from identiscope.views.tables.rows import print_rows
 from tiny_text_model import save_tiny
 
 TEXT = "w1 w2 w3 , w4 w5 w6 w7 w8 ."
@@ -84,6 +87,55 @@ def test_every_method_runs_and_prints_its_table(model: str, method: Method) -> N
     assert len(done.output.splitlines()) <= MOST_ROWS + 12
     whole = json.loads(invoke("method", method.name, model, TEXT, *place, "--json").output)
     assert whole["kind"] == method.kind and whole["rows"]
+
+
+def test_a_layer_without_alternatives_says_none_and_why(model: str) -> None:
+    done = invoke("method", "layer_alternative", model, TEXT)
+    condition = identiscope.layer_alternative(identiscope.trace(model, TEXT)).projection_condition.values
+    ends = [f"{size:,.0f}" if size >= 100 else f"{size:.3g}" for size in (condition.min(), condition.max())]
+    assert "none in layers 0 to 1: no attention can move between heads" in flat(done.output)
+    assert f"(condition of W_O {ends[0]} to {ends[1]})." in flat(done.output)
+    # No raw weight is called an alternative.
+    assert "layer alternative" in done.output and "query" not in done.output
+    assert json.loads(invoke("method", "layer_alternative", model, TEXT, "--json").output)["in_words"]
+
+
+def test_a_layer_with_alternatives_says_how_many() -> None:
+    said = layer_sentences(
+        xr.Dataset(
+            {"between_heads": ("layer", [0, 16, 0]), "projection_condition": ("layer", [12.345, np.inf, np.inf])},
+            coords={"layer": [2, 3, 5]},
+        )
+    )
+    assert said == [
+        "layer 3: attention can move between its heads in 16 directions (condition of W_O infinite).",
+        "none in layer 2: no attention can move between heads, as they are together no wider than the model and W_O is"
+        " not singular (condition of W_O 12.3).",
+        "none in layer 5: no attention can move between heads on this text (condition of W_O infinite).",
+    ]
+
+
+def test_long_names_of_columns_are_folded_and_none_is_lost(model: str) -> None:
+    done = invoke("method", "layer_rank", model, TEXT).output
+    assert "no room" not in done
+    for word in ("between", "heads", "projection", "condition", "separate"):
+        assert word in done
+
+
+def test_what_has_no_room_is_said_once_if_it_is_the_same_in_all_rows(capsys: pytest.CaptureFixture[str]) -> None:
+    """Columns that tell rows apart stay, and of the others the last go."""
+    sizes = {f"constant_{number}": ("layer", [7] * 3) for number in range(8)}
+    changing = {f"changing_{number}": ("layer", [10.0**number, 2.0, 3.0]) for number in range(6)}
+    print_rows(xr.Dataset(sizes | changing, coords={"layer": [0, 1, 2]}), 20)
+    shown = capsys.readouterr().out
+    heading = shown.partition("\n")[2].partition("1.000")[0]
+    assert heading.count("changing") == 6 and heading.count("constant") == 5
+    said = [f"constant_{number} 7" for number in range(5, 8)]
+    assert f"in all these rows: {', '.join(said)}" in shown and "no room" not in shown
+    wide = {f"column_{number}": ("layer", [10.0**number, 2.0, 3.0]) for number in range(14)}
+    print_rows(xr.Dataset(wide, coords={"layer": [0, 1, 2]}), 20)
+    shown = capsys.readouterr().out
+    assert "columns that have no room here: column_9, column_10, column_11, column_12, column_13" in shown
 
 
 def test_all_rows_are_in_json_and_csv_and_the_result_in_safetensors(model: str, tmp_path: Path) -> None:

@@ -32,6 +32,8 @@ def test_heads_stand_in_for_each_other_and_the_model_does_not_notice() -> None:
     assert not identiscope.attention_identifiability(trace).free_rows.values.any()
     assert (ranks.between_heads.values > 0).all() and np.isinf(ranks.projection_condition.values).all()
     found = identiscope.layer_alternative(trace)
+    assert found.between_heads.values.tolist() == ranks.between_heads.values.tolist()
+    assert np.isinf(found.projection_condition.values).all()
     for layer in (0, 1):
         moved = np.abs(found.layer_alternative.sel(layer=layer) - trace.site(layer).attentions().numpy())
         assert float(moved.sum("key").max()) > 0.2
@@ -56,11 +58,13 @@ def test_heads_stand_in_for_each_other_and_the_model_does_not_notice() -> None:
 def test_none_where_the_projection_is_square_and_invertible(minilm: identiscope.Model) -> None:
     trace = identiscope.trace(minilm, "The cat sat on the mat, and it was happy.")
     found = identiscope.layer_alternative(trace, layers=[2])
+    assert found.between_heads.values.tolist() == [0]
     assert np.array_equal(found.layer_alternative.values[0], trace.site(2).attentions().numpy())
     ranks = identiscope.layer_rank(trace)
     assert (ranks.between_heads.values == 0).all()
     weights = trace.site(2).projection.double().flatten(0, 1).numpy()
-    assert float(ranks.projection_condition[2]) == pytest.approx(np.linalg.cond(weights), rel=1e-9)
+    for condition in (ranks.projection_condition[2], found.projection_condition[0]):
+        assert float(condition) == pytest.approx(np.linalg.cond(weights), rel=1e-9)
 
 
 def test_a_singular_projection_lets_heads_trade() -> None:
@@ -78,13 +82,15 @@ def test_a_singular_projection_lets_heads_trade() -> None:
     row = attention[:, 0].ravel()
     corners = reference.vertices(row, apart)
     farthest = np.abs(corners - row).sum(1).max()
-    moved = found[:, 0].flatten().numpy()
+    moved = found.maps[:, 0].flatten().numpy()
+    # Six weights, of which the layer sees the output and two sums, and the heads alone two of each.
+    assert found.between_heads == (6 - 3) - (6 - 4) and found.projection_condition == np.inf
     assert np.abs((moved - row) @ apart).max() < 1e-12 and moved.min() >= 0
     assert 0.9 * farthest <= np.abs(moved - row).sum() <= farthest + 1e-9
     same = layer_alternative(
         torch.from_numpy(value), torch.from_numpy(projection), rows_of(torch.from_numpy(attention)), 1, rows=0
     )
-    assert torch.equal(same, found)
+    assert torch.equal(same.maps, found.maps)
     with pytest.raises(InputError, match="rows=3 was given; the text has query rows 0 to 0"):
         layer_alternative(
             torch.from_numpy(value), torch.from_numpy(projection), rows_of(torch.from_numpy(attention)), 1, rows=3

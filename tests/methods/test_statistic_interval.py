@@ -5,11 +5,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import xarray as xr
 
 import identiscope
 import reference
 from identiscope.errors import InputError
-from identiscope.judge.threshold import mean_interval, side_of
+from identiscope.judge.threshold import Rows, counted_rows, mean_errors, mean_interval, side_of
+from identiscope.linalg.simplex.ratio import ratio_bounds
+from identiscope.linalg.simplex.row_programs import RowPrograms
 from identiscope.methods.heads.statistic_interval import statistic_interval
 from identiscope.methods.maps.factored import rows_of
 from identiscope.methods.selections import cells, positions
@@ -98,6 +101,75 @@ def test_some_rows_stand_for_all_with_an_error(minilm: identiscope.Model) -> Non
     assert everything.statistic.item() == whole.statistic.item() and everything.statistic_error.item() == 0
 
 
+def test_rows_are_counted() -> None:
+    """Meant, looked at, defined: what a mean is of can be read beside it."""
+    given, attention, transformed, matrix = build()
+    found = {
+        name: part[1]
+        for name, part in statistic_interval(*given, on="keeper", over="keeper, lighthouse").arrays().items()
+    }
+    assert found["rows_meant"].tolist() == found["rows_looked_at"].tolist() == [8, 8]
+    for head in range(2):
+        least = [corners(attention[head], transformed[head], matrix, query)[:, 2:5].sum(1).min() for query in range(8)]
+        defined = np.array(least) > 1e-9
+        assert 0 < defined.sum() < 8
+        assert found["rows"][head] == defined.sum()
+        assert (~found["row_lower"][head].isnan().numpy() == defined).all()
+    some = {name: part[1] for name, part in statistic_interval(*given, rows="1:7", sample=3).arrays().items()}
+    assert [some[name].tolist() for name in ("rows_meant", "rows_looked_at", "rows")] == [[6, 6], [3, 3], [3, 3]]
+
+
+def test_one_row_that_was_drawn_has_no_error_bar() -> None:
+    given, *_ = build()
+    found = statistic_interval(*given, on="keeper", over="keeper, lighthouse", sample=2, seed=3).arrays()
+    alone = found["rows"][1] < 2
+    assert bool(alone.any())
+    for name in ("statistic", "lower", "upper"):
+        assert (found[f"{name}_error"][1].isnan() == alone).all()
+
+
+def test_a_denominator_that_no_program_tells_from_zero_can_be_zero() -> None:
+    """A row whose weights are determined, and next to nothing on the keys that it is divided by."""
+    basis = np.eye(3)
+    for least, defined in ((1e-12, False), (1e-10, False), (1e-6, True)):
+        programs = RowPrograms(basis, np.array([1 - 2 * least, least, least]))
+        bounds = ratio_bounds(programs, np.array([1.0, 0, 0]), np.array([0.0, 1, 0]))
+        assert (bounds is not None) == defined
+
+
+def test_the_error_of_the_mean_over_heads_is_that_of_rows_drawn_together(minilm: identiscope.Model) -> None:
+    """Heads that are looked at in the same rows are off together: their errors do not average out."""
+    trace = identiscope.trace(minilm, identiscope.PASSAGE, layers=[1, 2], heads=[0, 3, 7])
+    whole = mean_interval(identiscope.statistic_interval(trace, on="special"))
+    misses = []
+    for seed in range(40):
+        some = identiscope.statistic_interval(trace, on="special", sample=12, seed=seed)
+        means, errors = mean_interval(some), mean_errors(some)
+        misses += [(means[end] - whole[end]) / errors[end] for end in (0, 2)]
+    assert 0.6 < np.std(misses) < 1.7 and abs(np.mean(misses)) < 0.5
+    assert mean_errors(identiscope.statistic_interval(trace, on="special", rows="2:6")) == (0.0, 0.0, 0.0)
+
+
+def test_the_error_of_a_mean_of_partly_defined_rows() -> None:
+    """Against the literal sum over heads and rows."""
+    given, *_ = build()
+    found = statistic_interval(*given, on="keeper", over="keeper, lighthouse, the", sample=6).arrays()
+    axes = {name: (("layer", *of), part.numpy()[None]) for name, (of, part) in found.items()}
+    rows = axes["row_upper"][1][0]
+    assert (np.isnan(rows).sum(1) > 2).any() and (~np.isnan(rows)).sum(1).min() >= 2
+    total = np.zeros(8)
+    for head in rows:
+        known = np.flatnonzero(~np.isnan(head))
+        for query in known:
+            total[query] += (head[query] - head[known].mean()) / len(known) / 2 * 6
+    expected = np.sqrt((1 - 6 / 8) * (total**2).sum() / 5 / 6)
+    assert mean_errors(xr.Dataset(axes))[2] == pytest.approx(expected, rel=1e-12)
+    assert counted_rows(xr.Dataset(axes)) == Rows(16, 12, int((~np.isnan(rows)).sum()))
+    # A head of which one row is known has an error that nobody knows.
+    axes["row_upper"][1][0, 0, np.flatnonzero(~np.isnan(rows[0]))[1:]] = np.nan
+    assert np.isnan(mean_errors(xr.Dataset(axes))[2])
+
+
 def test_the_mean_over_heads_is_bounded_by_the_means(minilm: identiscope.Model) -> None:
     trace = identiscope.trace(minilm, identiscope.PASSAGE)
     found = identiscope.statistic_interval(trace, on="first", layers=[0, 3], heads=[1, 2], rows="3:9")
@@ -113,7 +185,7 @@ def test_the_mean_over_heads_is_bounded_by_the_means(minilm: identiscope.Model) 
         ("first", [0]), ("last", [7]), ("special", [0, 7]), ("ordinary", [1, 2, 3, 4, 5, 6]), ("punctuation", [5]),
         ("3", [3]), ("-1", [7]), ("2:4", [2, 3]), (":2", [0, 1]), ("6:", [6, 7]), ("the", [1, 6]), ("The", [1, 6]),
         ("lighthouse", [2, 3]), ("light house keeper", [2, 3, 4]), ("[CLS]", [0]), ("word:the, 3", [1, 3, 6]),
-        ("all", list(range(8))), ([4, 2, 4], [2, 4]),
+        ("all", list(range(8))), ([4, 2, 4], [2, 4]), (3, [3]), (-1, [7]),
     ],
 )  # fmt: skip
 def test_tokens_are_named(selection: Any, expected: list[int]) -> None:
@@ -130,6 +202,9 @@ def test_tokens_are_named(selection: Any, expected: list[int]) -> None:
         ("2:20", "the span '2:20' was given"),
         ([], "positions \\[\\] were given"),
         ([8], "positions \\[8\\] were given; the text has 0 to 7"),
+        (8, "position 8 was given; the text has 0 to 7"),
+        (-9, "position -9 was given; the text has 0 to 7"),
+        (True, "position True was given"),
     ],
 )
 def test_what_is_no_token_is_refused(selection: Any, words: str) -> None:
@@ -167,3 +242,31 @@ def test_the_side_of_a_threshold(ends: tuple[float, float, float], side: str) ->
         "undefined": "not def",
     }
     assert words[side] in found.sentence(0.5)
+
+
+@pytest.mark.parametrize(
+    ("ends", "rows", "errors", "words"),
+    [
+        ((0.3, 0.2, 0.4), Rows(8, 8, 8), (0.0, 0.0, 0.0), "It is below 0.5 whatever the attention was"),
+        ((0.3, 0.2, 0.4), Rows(8, 4, 4), (0.01, 0.01, 0.01), "which is below 0.5 by more than 2 standard errors"),
+        ((0.3, 0.2, 0.4), Rows(8, 4, 4), (0.01, 0.01, 0.06), "which does not decide on which side of 0.5"),
+        ((0.3, 0.2, 0.4), Rows(8, 4, 1), (np.nan, np.nan, np.nan), "which does not decide on which side of 0.5"),
+        ((0.3, 0.2, 0.6), Rows(8, 4, 4), (0.01, 0.01, 0.01), "which does not decide on which side of 0.5"),
+        ((0.7, 0.6, 0.9), Rows(8, 8, 3), (0.0, 0.0, 0.0), "In the 3 of 8 rows where it is defined, it is above 0.5"),
+        ((0.7, 0.4, 0.9), Rows(8, 8, 3), (0.0, 0.0, 0.0), "In the 3 of 8 rows where it is defined, attention with the"),
+    ],
+)  # fmt: skip
+def test_whatever_is_said_of_all_rows_only(
+    ends: tuple[float, float, float], rows: Rows, errors: tuple[float, float, float], words: str
+) -> None:
+    said = side_of(*ends, 0.5, rows, errors).sentence(0.5)
+    assert words in said
+    assert ("whatever" in said) == (rows == Rows(8, 8, 8))
+    assert ("no bound for the other rows" in said) == rows.drawn
+
+
+def test_what_was_not_looked_at_is_said() -> None:
+    assert Rows(8, 8, 8).sentence() == ""
+    assert Rows(8, 4, 4).sentence() == "4 of 8 rows were drawn and looked at."
+    assert Rows(8, 8, 3).sentence().startswith("In 5 of 8 rows it is not defined")
+    assert "In 1 of 4 rows that were drawn it is not defined" in Rows(8, 4, 3).sentence()

@@ -23,7 +23,7 @@ from identiscope.runs.compute.methods import RUN_METHODS, run_tables
 from identiscope.runs.compute.options import RunOptions
 from identiscope.runs.compute.run import run_corpus
 from identiscope.runs.format.opened_run import Run, open_run
-from identiscope.runs.format.statistics import Column
+from identiscope.runs.format.statistics import Column, statistics_of
 from identiscope.runs.format.tables import described_tables, tables_from
 from tiny_text_model import save_tiny, words
 
@@ -191,3 +191,35 @@ def test_a_manifest_cannot_describe_any_table(table: Any) -> None:
 
     with pytest.raises(ValueError, match=r"."):
         tables_from({name: whole(one) for name, one in table.items()} if isinstance(table, dict) else table)
+
+
+def test_numbers_whose_squares_cannot_be_summed_are_not_counted() -> None:
+    """A quotient may be as large as it likes: the Run goes on, and its table says what it was."""
+    values = {"ratio": np.array([[1.0], [3.0], [1e12], [-(2.0**32)], [np.inf], [np.nan]])}
+    found = statistics_of([Column("ratio", "a quotient")], values)
+    assert found.count.tolist() == [[2]] and found.mean.tolist() == [[2.0]]
+    assert found.least.tolist() == [[1.0]] and found.most.tolist() == [[3.0]] and found.histogram.sum() == 2
+    assert found.merge(found).variance.tolist() == [[pytest.approx(4 / 3)]]
+
+
+@pytest.mark.parametrize("setting", ["over=last", "on=1", "on=[0, 2]", "sample=2"])
+def test_a_statistic_in_a_run_is_that_of_each_text(
+    model: identiscope.Model, corpus: Path, tmp_path: Path, setting: str
+) -> None:
+    name, value = setting.split("=")
+    options = RunOptions(methods=("statistic_interval",), settings=(f"statistic_interval.{setting}",))
+    run = run_corpus(model, Corpus(str(corpus)), tmp_path / "run", options=options)
+    asked = {"over": "last", "on": 1 if value == "1" else [0, 2], "sample": 2}[name]
+    texts = corpus.read_text(encoding="utf-8").split("\n")
+    for number, text in enumerate(texts):
+        own = identiscope.statistic_interval(identiscope.trace(model, text), **{name: asked})
+        table = run.to_xarray("statistic_interval").isel(text=number)
+        for column in ("statistic", "lower", "upper", "rows", "rows_meant", "rows_looked_at"):
+            # A quotient may be as large as 1e9, and is written as float32.
+            np.testing.assert_allclose(table[column], own[column], rtol=1e-5, atol=1e-6)
+
+
+def test_a_place_that_a_text_has_not_is_refused(model: identiscope.Model, corpus: Path, tmp_path: Path) -> None:
+    options = RunOptions(methods=("statistic_interval",), settings=("statistic_interval.on=500",))
+    with pytest.raises(InputError, match="position 500 was given; the text has 0 to 4"):
+        run_corpus(model, Corpus(str(corpus)), tmp_path / "run", options=options)

@@ -90,3 +90,21 @@ def test_a_method_can_be_set() -> None:
             RunOptions(settings=wrong)  # type: ignore[arg-type]
     with pytest.raises(InputError, match="rollout has no option residue"):
         RunOptions(methods=("rollout",), settings=("rollout.residue=0.3",))
+
+
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        ("on=1.5", "on=1.5 was given; expected a string, a whole number, a list of whole numbers"),
+        ("on=true", "on=True was given"),
+        ("on=[0.5]", "on=\\[0.5\\] was given"),
+        ('on={"a": 1}', "on={'a': 1} was given"),
+        ("sample=many", "sample='many' was given; expected a whole number or None"),
+        ("sample=2.5", "sample=2.5 was given"),
+        ("seed=null", "seed=None was given; expected a whole number"),
+        ("layers=[0]", "layers of statistic_interval were set; the tables of a Run have the layers of the Run"),
+    ],
+)
+def test_settings_are_checked_as_public_functions_are(setting: str, said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        RunOptions(methods=("statistic_interval",), settings=(f"statistic_interval.{setting}",))

@@ -291,6 +291,23 @@ def _together(cell: dict[str, Any]) -> tuple[str, str]:
     )
 
 
+def _enough(report: dict[str, Any]) -> str:
+    """Which tokens are enough for all rows; of later queries something is said only if a token was left out."""
+    certified = f"certified for these rows (output kept to {report['output_error_relative']:.0e})"
+    if len(report["kept"]) == report["keys"]:
+        return (
+            f"No token can be left out for all rows of this text: some row needs each of the {report['keys']}. The rows"
+            f" over few tokens are {certified}."
+        )
+    names = ", ".join(one["token"] for one in report["kept"])
+    bound = report["largest_dropping_bound"]
+    return (
+        f"{len(report['kept'])} tokens are enough for all rows of this text: {names}.\n\nThat is {certified}. Of a"
+        " later query only a bound is known: a weight w on a token that was left out may change the head's output by"
+        f" up to {bound:.3g}·w."
+    )
+
+
 def _show_few(result: Any, model: str, *, as_json: bool, out: Path | None) -> None:
     """How few keys do: by row, and for all rows together."""
     from identiscope.files import printable
@@ -318,15 +335,11 @@ def _show_few(result: Any, model: str, *, as_json: bool, out: Path | None) -> No
     if as_json:
         click.echo(json.dumps(_without_nan(report), indent=2))
         return
-    enough = ", ".join(one["token"] for one in report["kept"])
     console().print(
         f"{model}, layer {place['layer']}, head {place['head']}: a row of attention has weight on"
         f" {report['mean_raw_count']:.0f} of {keys} tokens in the mean; {report['mean_count']:.0f} are enough for the"
         f" identical output, and never more than {report['most']} are needed. (Fewer may do: the fewest are hard to"
-        f" find.)\n\n{len(report['kept'])} tokens are enough for all rows of this text: {enough}.\n\nThat is certified"
-        f" for these rows (output kept to {report['output_error_relative']:.0e}). Of a later query only a bound is"
-        " known: a weight w on a token that was left out may change the head's output by up to"
-        f" {report['largest_dropping_bound']:.3g}·w.",
+        f" find.)\n\n{_enough(report)}",
         markup=False,
     )
     if out is not None:

@@ -153,13 +153,14 @@ def _ask(
 def show_result(result: Any, model: str, *, as_json: bool, out: Path | None) -> None:
     """Save a result, if asked to, and print it: as JSON, or its largest rows."""
     from identiscope.files import printable
-    from identiscope.views.tables.rows import json_rows, print_rows
+    from identiscope.views.tables.rows import in_words, json_rows, print_rows
 
     if out is not None:
         save_as(result, out)
     if as_json:
         facts = {name: result.attrs.get(name) for name in ("method", "kind", "says", "paper", "options")}
-        click.echo(json.dumps({"model": model, **facts, **json_rows(result)}, indent=2))
+        said = {"in_words": sentences} if (sentences := in_words(result)[0]) else {}
+        click.echo(json.dumps({"model": model, **facts, **said, **json_rows(result)}, indent=2))
         return
     print_rows(result, MOST_ROWS)
     if out is not None:

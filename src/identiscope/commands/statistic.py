@@ -71,7 +71,7 @@ def statistic(
     from identiscope.asking.ask import ask
     from identiscope.commands.method import save_as
     from identiscope.files import check_writable, printable
-    from identiscope.judge.threshold import mean_interval, side_of
+    from identiscope.judge.threshold import counted_rows, mean_errors, mean_interval, side_of
     from identiscope.views.progress import progress_bar
 
     names = ("on", "rows", "minus", "over", "sample", "seed", "layers", "heads", "attention")
@@ -84,12 +84,15 @@ def statistic(
         result = ask("statistic_interval", found, progress=moved, **own)
     if out is not None:
         save_as(result, out)
-    mean = mean_interval(result)
-    said = side_of(*mean, threshold).sentence(threshold) if threshold is not None else None
+    mean, errors, rows = mean_interval(result), mean_errors(result), counted_rows(result)
+    said = side_of(*mean, threshold, rows, errors).sentence(threshold) if threshold is not None else None
+    ends = ("statistic", "lower", "upper")
     report = {
         "model": model, "tokens": len(found.main), **{name: own.get(name) for name in names[:4]},
-        **dict(zip(("statistic", "lower", "upper"), (None if one != one else one for one in mean), strict=True)),
-        "threshold": threshold, "verdict": said, "heads": _heads(result),
+        **dict(zip(ends, map(_known, mean), strict=True)),
+        **{f"{name}_error": _known(error) for name, error in zip(ends, errors, strict=True)},
+        "rows_meant": rows.meant, "rows_looked_at": rows.looked_at, "rows_defined": rows.defined,
+        "rows_said": rows.sentence(), "threshold": threshold, "verdict": said, "heads": _heads(result),
     }  # fmt: skip
     if as_json:
         click.echo(json.dumps(report, indent=2))
@@ -99,12 +102,36 @@ def statistic(
         click.echo(f"\nsaved: {printable(out)}")
 
 
+def _known(number: float) -> float | None:
+    """What JSON has no word for is none."""
+    return None if number != number else number
+
+
 def _heads(result: Any) -> list[dict[str, Any]]:
     """A line for each head, that with the widest interval first."""
-    table = result[["statistic", "lower", "upper", "statistic_error", "rows"]].to_dataframe().reset_index()
+    names = ["statistic", "lower", "upper", "statistic_error", "rows_meant", "rows_looked_at", "rows"]
+    table = result[names].to_dataframe().reset_index()
     table["width"] = table["upper"] - table["lower"]
     table = table.sort_values("width", ascending=False, kind="stable", na_position="last")
     return [{name: None if one != one else one for name, one in row.items()} for row in table.to_dict("records")]
+
+
+def _mean(report: dict[str, Any]) -> str:
+    """The mean over heads in words: an estimate where rows were drawn, exact bounds otherwise."""
+    where = ", in the rows where it is defined," if report["rows_defined"] < report["rows_looked_at"] else ""
+    if report["rows_looked_at"] == report["rows_meant"]:
+        return (
+            f"In the mean over heads{where} it is {report['statistic']:.3f}. With exactly the same output of every head"
+            f" it may be anything from {report['lower']:.3f} to {report['upper']:.3f}."
+        )
+    now, low, high = (
+        f"{report[name]:.3f} ± {'?' if report[f'{name}_error'] is None else format(report[f'{name}_error'], '.3f')}"
+        for name in ("statistic", "lower", "upper")
+    )
+    return (
+        f"In the mean over heads{where} it is about {now}. With exactly the same output of every head it may be"
+        f" anything from about {low} to {high}: estimates from the rows drawn, with standard errors."
+    )
 
 
 def _print(report: dict[str, Any], own: dict[str, Any]) -> None:
@@ -116,26 +143,31 @@ def _print(report: dict[str, Any], own: dict[str, Any]) -> None:
     what += f", from {own['rows']}" if "rows" in own else ""
     out = console()
     out.print(f"{report['model']}, {report['tokens']} tokens: {what}\n", markup=False)
-    if report["statistic"] is None:
-        out.print("Not defined in any row: what it is divided by can be zero.", markup=False)
+    if not report["rows_meant"]:
+        out.print(f"No row was meant: {own.get('rows')} is no token of this text.", markup=False)
         return
-    out.print(
-        f"In the mean over heads it is {report['statistic']:.3f}. With exactly the same output of every head it may be"
-        f" anything from {report['lower']:.3f} to {report['upper']:.3f}.",
-        markup=False,
-    )
+    if report["rows_said"]:
+        out.print(report["rows_said"], markup=False)
+    if report["statistic"] is None:
+        drawn = " that was drawn" if report["rows_looked_at"] < report["rows_meant"] else ""
+        out.print(f"Not defined in any row{drawn}: what it is divided by can be zero.", markup=False)
+        return
+    out.print(_mean(report), markup=False)
     if report["verdict"]:
         out.print(report["verdict"], markup=False)
     shown = report["heads"][:MOST_ROWS]
-    drawn = any(line["statistic_error"] for line in shown)
-    columns = dict.fromkeys(("layer", "head", "statistic", *(["± (rows drawn)"] if drawn else []), "may be"), "right")
+    drawn = report["rows_looked_at"] < report["rows_meant"]
+    partly = report["rows_defined"] < report["rows_looked_at"]
+    names = ("layer", "head", "statistic", *(["± (rows drawn)"] if drawn else []), "may be")
+    columns = dict.fromkeys((*names, *(["rows defined"] if partly else [])), "right")
     rows = [
         (
             line["layer"],
             line["head"],
             "–" if line["statistic"] is None else line["statistic"],
-            *([line["statistic_error"]] if drawn else []),
+            *(["–" if line["statistic_error"] is None else line["statistic_error"]] if drawn else []),
             "not defined" if line["lower"] is None else f"{line['lower']:.3f} … {line['upper']:.3f}",
+            *([f"{line['rows']} of {line['rows_looked_at']}"] if partly else []),
         )
         for line in shown
     ]

@@ -53,6 +53,9 @@ VERTEX_ROUNDING = 4e-15
 #: The feasibility HiGHS is asked for; the vertex that is made of what it found is better than that.
 PROGRAM_FEASIBILITY = 1e-9
 
+#: A sum of weights whose least is at most this, in parts of the row sum, can be zero: no program tells the two apart.
+LEAST_DENOMINATOR = PROGRAM_FEASIBILITY
+
 #: A variance below this share of the mean square is rounding, and a correlation with it is undefined.
 VARIANCE_FLOOR = 1e-20
 

@@ -110,7 +110,7 @@ _LINES = (
     Method("null_space_basis", "freedom", f"{_BRUNNER}, eq. 4 and 7", "the directions in which a row may move",
            own_axes=("direction", "key"), varies=("null_space_basis",)),
     Method("layer_alternative", "layer", f"{_BRUNNER}, §3.3, for a layer", "other maps of all heads of a layer that"
-           " together give its output", varies=("layer_alternative",), on_cpu="linear programs"),
+           " together give its output", varies=("layer_alternative", "projection_condition"), on_cpu="linear programs"),
     Method("hidden_token_attribution", "mixture", f"{_BRUNNER}, eq. 11", "Jacobian norms: how much of each input token"
            " is in each hidden embedding", aliases=("attribution",), own_axes=("layer", "input", "output")),
     Method("rollout", "mixture", "Abnar & Zuidema 2020", "attention multiplied up through the layers", tags=("fast",)),

@@ -9,8 +9,8 @@ from torch import Tensor
 from identiscope.errors import InputError
 from identiscope.token_text import bare_token, begins_word, is_punctuation
 
-#: Positions, or words with commas between: `first`, `special`, `3:7`, `self`, or a word of the text.
-Selection = str | Sequence[int]
+#: A position, several, or words with commas between: `first`, `special`, `3:7`, `self`, or a word of the text.
+Selection = str | int | Sequence[int]
 
 #: What a query looks at, relative to where it stands: key − query.
 RELATIVE = {"previous": -1, "self": 0, "next": 1}
@@ -27,6 +27,11 @@ def positions(selection: Selection, tokens: Sequence[str], special: Sequence[boo
     [0, 1]
     """
     count = len(tokens)
+    if isinstance(selection, int):
+        # From the end if it is negative, as in a text such as "-1".
+        if isinstance(selection, bool) or not -count <= selection < count:
+            raise InputError(f"position {selection} was given; the text has 0 to {count - 1}.")
+        return [selection % count]
     if not isinstance(selection, str):
         wrong = [place for place in selection if not (isinstance(place, int) and 0 <= place < count)]
         if wrong or not len(selection):

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from identiscope.errors import InputError
+from identiscope.linalg.tolerance import machine_epsilon
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,23 @@ class ProjectionFactor:
     def of_head(self, head: int) -> "ProjectionFactor":
         """The factor of one head alone."""
         return ProjectionFactor(self.triangle[head : head + 1], self.norm[head : head + 1], self.model)
+
+
+def projection_condition(projection: Tensor) -> float:
+    """Condition number of the output projection [head, channel, model] as a matrix of head·channel rows.
+
+    Infinite where it is singular, as it must be where it has more rows than columns.
+
+    >>> projection_condition(torch.tensor([[[1.0, 0.0]], [[0.0, 4.0]]])), projection_condition(torch.ones(2, 2, 3))
+    (4.0, inf)
+    """
+    heads, channels, model = projection.shape
+    sizes = torch.linalg.svdvals(projection.double().flatten(0, 1))
+    # What is left of a direction by the rounding of float64 is none.
+    rounding = max(heads * channels, model) * machine_epsilon(torch.float64)
+    if len(sizes) < heads * channels or float(sizes[-1]) <= rounding * float(sizes[0]):
+        return float("inf")
+    return float(sizes[0] / sizes[-1])
 
 
 def projection_factor(projection: Tensor) -> ProjectionFactor:

@@ -1,5 +1,7 @@
 """What the rows of all heads together must keep for the output of a layer to stay the same."""
 
+from dataclasses import dataclass
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -9,13 +11,25 @@ from identiscope.linalg.simplex.constraints import head_constraints
 from identiscope.linalg.tolerance import output_resolution
 
 
-def layer_basis(
-    value: Tensor, projection: Tensor, factor: ProjectionFactor, precision: torch.dtype
-) -> np.ndarray | None:
-    """Orthonormal basis [head·key, direction] of what a layer's output and every head's row sum see.
+@dataclass(frozen=True, eq=False)
+class LayerConstraints:
+    """Orthonormal basis [head·key, direction] of what a layer sees, and the dimension of what its heads alone see."""
 
-    value [kv_head, key, channel], projection [head, channel, model] and its factor. None where that is no less than
-    what the heads' outputs, each for itself, see: then no attention can move between heads.
+    basis: np.ndarray
+    alone: int
+
+    @property
+    def between_heads(self) -> int:
+        """In how many directions attention can move between heads: by so much less is seen of them together."""
+        return max(self.alone - int(self.basis.shape[1]), 0)
+
+
+def layer_constraints(
+    value: Tensor, projection: Tensor, factor: ProjectionFactor, precision: torch.dtype
+) -> LayerConstraints:
+    """What a layer's output and every head's row sum see of the rows of its heads, and what each head by itself does.
+
+    value [kv_head, key, channel], projection [head, channel, model] and its factor.
     """
     heads, _, model = projection.shape
     keys = value.shape[1]
@@ -29,4 +43,4 @@ def layer_basis(
     left, sizes, _ = torch.linalg.svd(stacked.flatten(0, 1), full_matrices=False)
     kept = int((sizes > output_resolution(precision) * sizes[0]).sum())
     alone = sum(head_constraints(value, factor, head, precision).basis.shape[1] for head in range(heads))
-    return np.ascontiguousarray(left[:, :kept].numpy()) if kept < alone else None
+    return LayerConstraints(np.ascontiguousarray(left[:, :kept].numpy()), alone)

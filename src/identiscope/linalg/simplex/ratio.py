@@ -3,14 +3,14 @@
 import numpy as np
 
 from identiscope.linalg.simplex.row_programs import RowPrograms
-from identiscope.linalg.tolerance import NEWTON_FINISHED
+from identiscope.linalg.tolerance import LEAST_DENOMINATOR, NEWTON_FINISHED
 
 #: Each step at least squares the error, so that few are ever taken.
 _STEPS = 50
 
 
 def ratio_bounds(programs: RowPrograms, over: np.ndarray, under: np.ndarray) -> tuple[float, float] | None:
-    """[min, max] of (over·a)/(under·a), under ≥ 0; None where the denominator can be zero.
+    """[min, max] of (over·a)/(under·a), under ≥ 0; None where the denominator can be zero, for all one can tell.
 
     By Dinkelbach's method: the quotient q is best where the best of over·a − q·under·a is zero, and the quotient of the
     row that is best for a q is a better one.
@@ -21,7 +21,9 @@ def ratio_bounds(programs: RowPrograms, over: np.ndarray, under: np.ndarray) -> 
     >>> ratio_bounds(programs, np.array([1.0, 0, 0]), np.array([1.0, 1, 0])) is None
     True
     """
-    if float(under @ programs.best(under)) <= 0.0:
+    least = programs.best(under)
+    # Written so that what is not a number is none, too.
+    if not float(under @ least) > LEAST_DENOMINATOR * float(np.abs(under).max(initial=0.0)) * float(least.sum()):
         return None
     ends = []
     for sign in (1.0, -1.0):

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from identiscope.linalg.rank.column_space import Spectrum
 from identiscope.linalg.rank.coordinates import coordinates
-from identiscope.linalg.rank.projection_factor import projection_factor
+from identiscope.linalg.rank.projection_factor import projection_condition, projection_factor
 from identiscope.linalg.rank.stacked import stacked_spectrum
 
 
@@ -74,13 +74,5 @@ def layer_rank(
         together, together_ones,
         heads * keys - int(together.rank), heads * keys - int(together_ones.rank),
         heads * keys - int(alone.sum()), heads * keys - int(alone_ones.sum()),
-        bound, heads * keys - bound, max(heads * keys - bound - heads, 0), _condition(projection),
+        bound, heads * keys - bound, max(heads * keys - bound - heads, 0), projection_condition(projection),
     )  # fmt: skip
-
-
-def _condition(projection: Tensor) -> float:
-    """Condition number of [head·channel, model]."""
-    sizes = torch.linalg.svdvals(projection.double().flatten(0, 1))
-    if len(sizes) < projection.shape[0] * projection.shape[1] or float(sizes[-1]) == 0:
-        return float("inf")
-    return float(sizes[0] / sizes[-1])

@@ -26,13 +26,16 @@ _ENDS = ("statistic", "lower", "upper")
 
 @dataclass(frozen=True, eq=False)
 class StatisticInterval:
-    """Of each row [head, query]: the statistic, the least and the most it can be; NaN for rows that were not asked for.
+    """Of each row [head, query]: the statistic, the least and the most it can be; NaN for rows that were not looked at,
+    and for those in which a quotient is not defined.
 
-    The means over rows [head] come with their standard errors, which are zero where all rows were looked at.
+    The means over rows [head] come with their standard errors, which are zero where all rows were looked at, and with
+    how many rows were `meant`, how many of them were `looked_at`, and in how many of those the statistic is defined.
     """
 
     rows: Tensor
-    error_scale: float
+    meant: int
+    looked_at: int
 
     def arrays(self) -> dict[str, tuple[tuple[str, ...], Tensor]]:
         """By name, with their axes."""
@@ -44,8 +47,17 @@ class StatisticInterval:
             found[f"row_{name}"] = (("head", "query"), values)
         for name, values, many in zip(_ENDS, self.rows, count, strict=True):
             spread = (values - values.nanmean(-1, keepdim=True)).square().nansum(-1) / (many - 1).clamp(min=1)
-            found[f"{name}_error"] = (("head",), self.error_scale * (spread / many.clamp(min=1)).sqrt())
+            error = self.error_scale * (spread / many.clamp(min=1)).sqrt()
+            # One row that was drawn says nothing of how far the others are from it.
+            found[f"{name}_error"] = (("head",), error.masked_fill(many < 2, torch.nan) if self.error_scale else error)
+        for name, number in (("meant", self.meant), ("looked_at", self.looked_at)):
+            found[f"rows_{name}"] = (("head",), torch.full_like(count[0], number))
         return found | {"rows": (("head",), count[0])}
+
+    @property
+    def error_scale(self) -> float:
+        """What is left of an error if some of all rows have been drawn: nothing if all of them were."""
+        return (1 - self.looked_at / self.meant) ** 0.5 if self.meant else 0.0
 
 
 def statistic_interval(
@@ -70,15 +82,16 @@ def statistic_interval(
 
     Any linear statistic of attention is exact in this way, since rows can be exchanged one by one: [`lower`, `upper`]
     holds for the mean over rows, and the means of these over heads or layers hold for the mean over those. With `row_`
-    each is given for every query.
+    each is given for every query. `rows_meant` were asked for, `rows_looked_at` of them were not left out by `sample`,
+    and in `rows` of these the statistic is defined: the mean is over those.
 
     on: the keys whose weight is added up: positions, or words with commas between them: `first` (where attention sinks
     are), `last`, `special`, `ordinary`, `punctuation`, `all`, `self`, `previous`, `next`, a position `3`, a span `3:7`,
     or words of the text, wherever they stand; in Python a weight for each cell, [query, key], may be given as well.
     rows: the queries over which the mean is taken, in the same words; all of them by default. minus: keys whose weight
-    is taken off. over: keys by whose weight that of `on` is divided, as in context ÷ (context + generated); a row where
-    that can be zero has no such quotient. sample: look at so many rows only, drawn at random, which gives `_error`s.
-    seed: of these.
+    is taken off. over: keys by whose weight that of `on` is divided, as in context ÷ (context + generated); in a row
+    where that can be zero, or cannot be told from it, the quotient is not defined. sample: look at so many rows only,
+    drawn at random, which gives `_error`s. seed: of these.
 
     >>> from identiscope.methods.maps.factored import rows_of
     >>> attention, none = torch.tensor([[[0.5, 0.25, 0.25]]]), torch.zeros(3, dtype=torch.bool)
@@ -92,7 +105,7 @@ def statistic_interval(
     if minus is not None:
         wanted = wanted - cells(minus, queries, key_tokens, flags, same)
     under = None if over is None else cells(over, queries, key_tokens, flags, same)
-    chosen, share = _chosen(rows, query_tokens, flags if same else [False] * queries, sample, seed)
+    chosen, meant = _chosen(rows, query_tokens, flags if same else [False] * queries, sample, seed)
     every = torch.full((3, len(projection), queries), torch.nan, dtype=torch.float64)
     heads = [head_rows(value, projection, raw, head, queries, allowed, precision) for head in range(len(projection))]
     for begin in range(0, len(chosen), _ROWS):
@@ -106,22 +119,22 @@ def statistic_interval(
             else:
                 ends = _quotient(polytopes, cost, under.numpy()[some])
             every[:, head, some] = torch.from_numpy(ends)
-    return StatisticInterval(every, (1 - share) ** 0.5)
+    return StatisticInterval(every, meant, len(chosen))
 
 
 def _chosen(
     rows: Selection | None, tokens: Sequence[str], special: Sequence[bool], sample: int | None, seed: int
-) -> tuple[list[int], float]:
-    """The queries that are looked at, and which share of those that were meant they are."""
+) -> tuple[list[int], int]:
+    """The queries that are looked at, and how many were meant."""
     chosen = list(range(len(tokens))) if rows is None else positions(rows, tokens, special)
     if sample is None:
-        return chosen, 1.0
+        return chosen, len(chosen)
     if sample < 2:
         raise InputError(f"sample={sample} was given; an error bar needs at least 2 rows.")
     if sample >= len(chosen):
-        return chosen, 1.0
+        return chosen, len(chosen)
     drawn = torch.randperm(len(chosen), generator=torch.Generator().manual_seed(seed))[:sample]
-    return [chosen[place] for place in drawn.sort().values.tolist()], sample / len(chosen)
+    return [chosen[place] for place in drawn.sort().values.tolist()], len(chosen)
 
 
 def _linear(polytopes: Sequence[RowPolytope], costs: np.ndarray, *, shared: bool) -> np.ndarray:

@@ -29,7 +29,6 @@ from identiscope.runs.compute.batched.head_pattern import text_site
 from identiscope.runs.compute.filling import FromCall, FromStates, FromTrace
 from identiscope.runs.compute.methods import RUN_METHODS
 from identiscope.runs.compute.options import RunOptions
-from identiscope.runs.format.options import settings_of
 from identiscope.runs.format.tables import Shape
 
 Columns = dict[str, NDArray[np.float64]]
@@ -196,6 +195,7 @@ def _of_traces(
     """One trace of each text, from which all that follow it are filled."""
     methods, options = trace_methods(worker.options), worker.options
     rows: dict[str, list[Mapping[str, Tensor]]] = {name: [] for name in methods}
+    settings = {name: options.settings_of(name) for name in methods}
     for number, text in enumerate(texts if methods else ()):
         # The trace is on the account of the first.
         with _timed(seconds, next(iter(methods))):
@@ -205,7 +205,7 @@ def _of_traces(
                 rows[name].append(
                     filled.fill(
                         seen, worker.shape.layers, worker.shape.heads, probes=options.probes, seed=options.seed,
-                        settings=settings_of(options.settings, name),
+                        settings=settings[name],
                     )
                 )  # fmt: skip
         if traced is not None:

@@ -4,11 +4,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Literal
 
-from identiscope.asking.ask import bound
-from identiscope.errors import InputError
+from identiscope.asking.ask import bound, function_of
+from identiscope.errors import ArgumentError, InputError
 from identiscope.methods.registry import METHODS
 from identiscope.runs.compute.methods import DEFAULT, RUN_METHODS
 from identiscope.runs.format.options import checked_options, described_options, settings_of
+from identiscope.validation import checked_values
 
 TooLong = Literal["refuse", "cut", "keep"]
 
@@ -52,11 +53,21 @@ class RunOptions:
             self._check_settings(name)
 
     def _check_settings(self, name: str) -> None:
-        """What a method is set to must be among its options."""
-        given = settings_of(self.settings, name)
+        """What a method is set to must be among its options, and what these may be."""
         if not RUN_METHODS[name].can_be_set:
             raise InputError(f"{name} has no settings in a Run; ask it of one text: identiscope.{name}(trace, …).")
+        self.settings_of(name)
+
+    def settings_of(self, name: str) -> dict[str, Any]:
+        """The options that a method was set to, checked as those of its public function are."""
+        given = settings_of(self.settings, name)
         bound(METHODS[name], given)
+        if of_run := sorted({"layers", "heads"} & given.keys()):
+            raise InputError(f"{of_run[0]} of {name} were set; the tables of a Run have the {of_run[0]} of the Run.")
+        try:
+            return checked_values(function_of(name), given)
+        except ArgumentError as error:
+            raise ArgumentError(f"of the settings of {name}, {error}") from error
 
     def described(self) -> dict[str, Any]:
         """As JSON holds it."""

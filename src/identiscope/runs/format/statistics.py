@@ -7,10 +7,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from identiscope.stats.exact_sums import LARGEST, exact_sum, fractions, merged
 from identiscope.stats.exact_sums import LIMBS as LIMBS
-from identiscope.stats.exact_sums import exact_sum, fractions, merged
 
 BINS = 64
+
+#: The least magnitude that is not counted: its square is the first that `exact_sum` does not take.
+MOST = LARGEST**0.5
 
 
 @dataclass(frozen=True)
@@ -36,7 +39,8 @@ class Column:
 class Statistics:
     """Of each column, over texts: count, total and squares (exact sums), least, most [column, …] and histogram.
 
-    The axes after the first are the table's, such as layer and head. Values that are not a number do not count.
+    The axes after the first are the table's, such as layer and head. Values that are not a number do not count, nor do
+    those of MOST and beyond, whose squares would not fit into an exact sum.
     """
 
     columns: tuple[str, ...]
@@ -110,9 +114,10 @@ def statistics_of(columns: Sequence[Column], values: Mapping[str, NDArray[Any]])
 
 
 def _of_column(column: Column, values: NDArray[np.float64]) -> tuple[NDArray[Any], ...]:
-    known = ~np.isnan(values)
+    # Written so that what is not a number is not known.
+    known = np.abs(values) < MOST
     numbers = np.where(known, values, 0.0)
-    share = (values - column.low) / (column.high - column.low)
+    share = (numbers - column.low) / (column.high - column.low)
     bins = np.clip(np.where(known, share, 0.0) * BINS, 0, BINS - 1).astype(np.int64)
     cells = np.arange(values[0].size).reshape(values.shape[1:])
     places = (cells * BINS + bins)[known]
