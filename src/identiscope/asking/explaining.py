@@ -66,7 +66,9 @@ def explain(
         trace, methods=[one.name for one in chosen], outcome=described(outcome), budget=budget, seed=seed,
         baseline=baseline, words=words,
     )  # fmt: skip
-    origin |= {"kind": "explanation", **{name: value for name, value in facts.items() if name != "passes"}}
+    says = f"What this rests on, by each method: {facts['outcome']} = {facts['outcome_value']:.3g}."
+    origin |= {"kind": "explanation", "says": says}
+    origin |= {name: value for name, value in facts.items() if name != "passes"}
     kept = {} if resume is None or words else _kept(resume, origin)
     unit = _pass_seconds(runs)
     answers: list[_Answer] = []

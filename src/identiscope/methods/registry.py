@@ -19,6 +19,7 @@ _BRUNNER = "Brunner et al. 2020"
 #: What a line may say of its method beside its kind.
 TAGS: Mapping[str, str] = {
     "fast": "takes no longer than the forward pass",
+    "part": "a part of attention that explains nothing by itself",
     "signed": "a mixture whose parts may be negative, or need not sum to one",
 }
 
@@ -79,7 +80,7 @@ _LINES = (
     Method("attention", "map", "Vaswani et al. 2017, eq. 1", "raw attention, as the softmax gave it", tags=("fast",),
            aliases=("raw", "raw_attention")),
     Method("effective", "map", f"{_BRUNNER}, eq. 9", "the part of attention that T can see: projected on col(T)"),
-    Method("null", "map", f"{_BRUNNER}, eq. 8", "the part of attention in the null space of T"),
+    Method("null", "map", f"{_BRUNNER}, eq. 8", "the part of attention in the null space of T", tags=("part",)),
     Method("effective_simplex_span", "map", "Naim & Asher 2024", "attention projected on col([T,1]): rows sum to one",
            tags=("fast",)),
     Method("canonical", "map", f"{_BRUNNER}, §3.4 (its open question)",
