@@ -20,6 +20,7 @@ from identiscope.version import __version__ as __version__
 if TYPE_CHECKING:
     from identiscope.asking.ask import ask
     from identiscope.asking.comparing import compare
+    from identiscope.asking.explaining import explain
     from identiscope.asking.maps import attention_maps, factored_attention
     from identiscope.asking.structure import extract_structure, structure_weights
     from identiscope.asking.structure_equivalence import equivalence_under_texts
@@ -63,6 +64,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "identiscope.asking.ask": ("ask",),
     "identiscope.asking.comparing": ("compare",),
+    "identiscope.asking.explaining": ("explain",),
     "identiscope.asking.maps": ("attention_maps", "factored_attention"),
     "identiscope.asking.structure": ("extract_structure", "structure_weights"),
     "identiscope.asking.structure_equivalence": ("equivalence_under_texts",),
@@ -123,6 +125,7 @@ __all__ = [
     "corpus_structure",
     "correlation_by_length",
     "equivalence_under_texts",
+    "explain",
     "extract_structure",
     "factored_attention",
     "from_arrays",

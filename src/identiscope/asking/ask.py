@@ -21,6 +21,7 @@ from identiscope.errors import InputError
 from identiscope.linalg.devices import as_numpy
 from identiscope.methods.fields import FIELDS, LayerFields, chosen_sites, layer_fields
 from identiscope.methods.maps.factored import FactoredAttention
+from identiscope.methods.outcome_runs import OutcomeRuns
 from identiscope.methods.registry import Method, method
 from identiscope.methods.signatures import choices_of
 from identiscope.methods.trace_fields import TraceFields, chosen_stream
@@ -64,13 +65,21 @@ class Call:
     @property
     def described(self) -> dict[str, Any]:
         """All options by name, for the provenance; numbers that are gone on from are part of the answer already."""
-        return {name: value for name, value in {**self.choices, **self.options}.items() if name != "resume"}
+        given = {name: value for name, value in {**self.choices, **self.options}.items() if name != "resume"}
+        return {name: described(value) if name == "outcome" else value for name, value in given.items()}
 
     def of(self, fields: Callable[[str], Any], progress: Progress | None = None, **more: Any) -> Any:
         """Call the function with these fields; more: what takes the place of a choice."""
         if "progress" in inspect.signature(self.function).parameters:
             more["progress"] = progress
         return self.function(*(fields(name) for name in self.fields), **self.options, **more)
+
+
+def described(outcome: Any) -> Any:
+    """What was asked to be explained, as a file can hold it."""
+    if isinstance(outcome, OutcomeRuns):
+        return described(outcome.given)
+    return getattr(outcome, "__name__", "a function") if callable(outcome) else outcome
 
 
 def bound(one: Method, given: Mapping[str, Any]) -> Call:
@@ -109,8 +118,10 @@ def _by_layer(one: Method, trace: "Trace", call: Call, progress: Progress | None
     layers: list[Arrays] = []
     labels: Mapping[str, Sequence[Any]] = {}
     heads = sites[0].heads if choices["heads"] is None else tuple(choices["heads"])
+    runs = _runs(trace, sites[0], choices) if "outcome" in choices else None
+    before = 0.0 if runs is None else runs.passes
     for done, site in enumerate(sites, 1):
-        fields = replace(_site_fields(trace, site), keep_bias=choices.get("value_bias", True))
+        fields = replace(_site_fields(trace, site), keep_bias=choices.get("value_bias", True), runs=runs)
         fields = fields if choices["heads"] is None else fields.of_heads(heads)
         if one.kind == "map":
             fields = fields.exactly()
@@ -124,7 +135,23 @@ def _by_layer(one: Method, trace: "Trace", call: Call, progress: Progress | None
         for name, (axes, _) in layers[0].items()
     }
     known = {"layer": [site.layer for site in sites], "head": list(heads), **labels}
-    return _labelled(one, trace, sites[0], stacked, known, call)
+    facts = {} if runs is None else outcome_facts(runs, before)
+    return _labelled(one, trace, sites[0], stacked, known, call, facts)
+
+
+def _runs(trace: "Trace", site: "Site", choices: Mapping[str, Any]) -> OutcomeRuns:
+    """What asks the outcome again, for a method that is called layer by layer."""
+    given = choices["outcome"]
+    if isinstance(given, OutcomeRuns):
+        return given
+    return OutcomeRuns(trace, TraceFields(trace, chosen_stream(trace, None)).sources, given)
+
+
+def outcome_facts(runs: OutcomeRuns, before: float = 0.0) -> dict[str, Any]:
+    """What a result says of the outcome that it explains; before: the passes that were none of its own."""
+    outcome = runs.outcome
+    value = {"outcome": outcome.name, "outcome_value": outcome.value, "outcome_unit": outcome.unit}
+    return value | {"passes": runs.passes - before}
 
 
 def _of_head(one: Method, trace: "Trace", call: Call, progress: Progress | None) -> xr.Dataset:
@@ -144,7 +171,10 @@ def _of_trace(one: Method, trace: "Trace", call: Call, progress: Progress | None
         keep_bias=choices.get("value_bias", True),
         summed=choices.get("input") == "embedding_sum",
         fast=choices.get("fast", False),
+        given_outcome=choices.get("outcome"),
+        baseline_name=choices.get("baseline"),
     )
+    before = fields.runs.passes if "outcome" in choices else 0.0
     origin = method_provenance(one, trace, call.described) | {"stream": stream.name, "cut": trace.main.cut}
     origin |= {"input": choices["input"]} if "input" in choices else {}
     earlier = choices.get("resume")
@@ -152,9 +182,13 @@ def _of_trace(one: Method, trace: "Trace", call: Call, progress: Progress | None
     answer = call.of(fields.field, progress, **more)
     if "blocks" in call.fields:
         origin |= {"path": "replay" if fields.blocks is None else "blocks", "why_replay": fields.why_replay}
+    if "outcome" in choices:
+        origin |= outcome_facts(fields.runs, before)
+    if "baseline" in call.fields:
+        origin |= {"baseline": fields.baseline_in_words}
     arrays, labels = arrays_of(one, answer, one.axes), dict(labels_of(answer))
     # What attention moves is the stream's own; what the embeddings bring may be an encoder's too.
-    sources = fields.sources if "embeddings" in call.fields else [stream]
+    sources = fields.sources if {"embeddings", "baseline", "sides"} & set(call.fields) else [stream]
     coordinates: dict[str, Any] = {}
     for axis, parts in (("output", [stream]), ("input", sources)):
         if any(axis in axes for axes, _ in arrays.values()):

@@ -1,6 +1,6 @@
 """Results to go on from: only those of the same model, text and stream, and of the same input to the model."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import xarray as xr
@@ -19,10 +19,20 @@ _IDENTITY = {
 
 def earlier_of(one: Method, result: xr.Dataset, now: Mapping[str, Any]) -> Earlier:
     """What a method said before, if it was of what it is asked now; now: the provenance of the present question."""
+    check_same(result, now, one.name)
     with using(result, one.name):
+        arrays = {str(name): variable.values for name, variable in result.data_vars.items()}
+        labels = {str(name): values.values.tolist() for name, values in result.coords.items()}
+        return Earlier(arrays, labels, dict(result.attrs))
+
+
+def check_same(result: xr.Dataset, now: Mapping[str, Any], method: str, more: Sequence[str] = ()) -> None:
+    """Refuse to go on from a result of something else; more: further attributes that must be the same."""
+    with using(result, method):
+        names = _IDENTITY | {name: name for name in more}
         differing = [
             f"{spoken} (there: {_short(result.attrs.get(name))}, now: {_short(now.get(name))})"
-            for name, spoken in _IDENTITY.items()
+            for name, spoken in names.items()
             if result.attrs.get(name) != now.get(name)
         ]
         if differing:
@@ -30,9 +40,6 @@ def earlier_of(one: Method, result: xr.Dataset, now: Mapping[str, Any]) -> Earli
                 f"the result to resume is of another {', '.join(differing)}. Resume it with what it was made of, or"
                 " begin anew."
             )
-        arrays = {str(name): variable.values for name, variable in result.data_vars.items()}
-        labels = {str(name): values.values.tolist() for name, values in result.coords.items()}
-        return Earlier(arrays, labels, dict(result.attrs))
 
 
 def _short(value: object) -> str:

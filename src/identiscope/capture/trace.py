@@ -16,6 +16,9 @@ from identiscope.errors import CaptureError, InputError
 
 if TYPE_CHECKING:
     from identiscope.capture.blocks import RecognisedBlocks
+    from identiscope.capture.outcome import Given, Outcome
+    from identiscope.capture.runner import Runner
+    from identiscope.linalg.parts import StreamParts
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -126,6 +129,7 @@ class Trace:
     expected: int
     batch: Batch | None = None
     norms: Mapping[str, nn.Module] = field(default_factory=dict)
+    _parts: "dict[str, StreamParts]" = field(default_factory=dict, init=False)
 
     @property
     def main(self) -> Stream:
@@ -191,6 +195,31 @@ class Trace:
         from identiscope.capture.blocks import find_blocks
 
         return find_blocks(self, stream, summed=summed)
+
+    def parts(self, stream: str | None = None) -> "StreamParts":
+        """What each layer of a stream adds to it, part by part, found in the running model and verified there."""
+        from identiscope.capture.anatomy import parts_or_error
+
+        name = self.main.name if stream is None else stream
+        if name not in self._parts:
+            self._parts[name] = parts_or_error(self, self.streams[name])
+        return self._parts[name]
+
+    def outcome(self, given: "Given" = None) -> "Outcome":
+        """A number that the model gives for this text, in words (a word, a class, `A-B`, `similarity:TEXT`), or by a
+        function of what a run returns; without, the usual one of such a model.
+
+        >>> trace.outcome("Paris").value
+        """
+        from identiscope.capture.outcome import find_outcome
+
+        return find_outcome(self, given)
+
+    def runner(self) -> "Runner":
+        """The model on this text as a function of embeddings and attention, that counts its passes."""
+        from identiscope.capture.runner import Runner
+
+        return Runner(self)
 
     def __repr__(self) -> str:
         name = "arrays" if self.model is None else self.model.name

@@ -21,6 +21,7 @@ from identiscope.methods.maps.factored import row_slices
 
 if TYPE_CHECKING:
     from identiscope.capture import Site, Stream, Trace
+    from identiscope.methods.outcome_runs import OutcomeRuns
 
 #: Name → axes and meaning. Those above the blank line are of a layer; of a whole trace they are sequences of such.
 FIELDS: Mapping[str, str] = {
@@ -44,12 +45,26 @@ FIELDS: Mapping[str, str] = {
     "layer": "the number of the layer (block, from 0)",
     "heads": "the numbers of the chosen heads",
     "head_count": "how many heads the layer has, chosen or not",
+    "attention_gradient": "[head, query, key] derivative of the outcome by attention",
+    "attention_path": "a function from factors to the outcome with the layer's attention times each [factor], and its"
+    " derivative by that [factor, head, query, key], or None with slopes=False",
     #
     "hidden_states": "input embeddings and the output of every block, each [token, model]",
     "embeddings": "[input, model] what the first block reads; a decoder that reads an encoder has the encoder's first",
     "special_tokens": "[token] whether a token is special, such as [CLS]",
     "replay": "a function from `embeddings` to the input and what each block wrote, each [token, model]",
     "blocks": "the replay as blocks of known structure at these embeddings, or None if they were not recognised",
+    "parts": "what each layer adds to the stream, part by part: attention, feed-forward, norms (linalg/parts.py)",
+    "sides": "attention, values, projections and parts of the stream, after those of the encoder that it reads, if any",
+    "head_tangents": "a function from tangents of `embeddings` [text, input, model] to those of what each head returns"
+    " before its projection, for every layer [text, head, query, channel]",
+    "outcome": "what is explained: its name and value, how much it reads of each last state (read [token]), and its"
+    " derivative there (direction [token, model])",
+    "answer": "a function from embeddings [text, input, model] to the outcome of each [text]",
+    "gradient": "a function from embeddings [text, input, model] to the outcome of each [text] and its derivative",
+    "relevance_gradient": "the same with the derivative by the rules of relevance propagation, and what it shares out",
+    "baseline": "[input, model] embeddings of tokens that say nothing",
+    "without": "a function from which inputs are kept [text, input] to the outcome without the others [text]",
 }
 
 
@@ -75,6 +90,19 @@ class LayerFields:
     query_tokens: tuple[str, ...] = ()
     keep_bias: bool = True
     weights: Tensor | None = None
+    runs: "OutcomeRuns | None" = None
+
+    @property
+    def attention_gradient(self) -> Tensor:
+        """Derivative of the outcome by the attention of the chosen heads, [head, query, key]."""
+        assert self.runs is not None
+        return self.runs.attention_gradients[self.site.index][list(self.heads)]
+
+    def attention_path(self, factors: Sequence[float], *, slopes: bool = True) -> tuple[Tensor, Tensor | None]:
+        """The outcome with the layer's attention times each factor, and its derivative by that of the chosen heads."""
+        assert self.runs is not None
+        values, gradients = self.runs.attention_path(self.site.index, factors, slopes=slopes)
+        return values, None if gradients is None else gradients[:, list(self.heads)]
 
     @property
     def precision(self) -> torch.dtype:

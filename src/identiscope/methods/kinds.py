@@ -81,6 +81,33 @@ OF_FIELDS: Mapping[str, Mapping[str, tuple[str, object, str]]] = {
             " has there",
         ),
     },
+    **{
+        field: {
+            "outcome": (
+                "str | int | Callable[..., Any] | None",
+                None,
+                "what is explained: a word, a class, a difference `A-B`, `similarity:TEXT`; in Python a function of"
+                " what a run returns; without, the most likely word or class",
+            )
+        }
+        for field in (
+            "outcome",
+            "answer",
+            "gradient",
+            "without",
+            "relevance_gradient",
+            "attention_gradient",
+            "attention_path",
+        )
+    },
+    "baseline": {
+        "baseline": (
+            'Literal["mask", "unknown", "padding", "mean", "zero"] | None',
+            None,
+            "what stands for a token that says nothing; without, the first of the special tokens that the model has, or"
+            " the mean embedding",
+        ),
+    },
     "blocks": {
         "fast": ("bool", True, "use the model's blocks where they are recognised and verified"),
     },

@@ -19,6 +19,7 @@ _BRUNNER = "Brunner et al. 2020"
 #: What a line may say of its method beside its kind.
 TAGS: Mapping[str, str] = {
     "fast": "takes no longer than the forward pass",
+    "part": "a part of attention that explains nothing by itself",
     "signed": "a mixture whose parts may be negative, or need not sum to one",
 }
 
@@ -31,6 +32,8 @@ class Method:
     `TAGS`. aliases: names that people know it by. own_axes: where they are not those of its kind. varies: the arrays
     that rounding may change, because another answer is as good (a basis that is turned) or because they speak of the
     precision itself (a cutoff). on_cpu: the step of it that is taken to the CPU from wherever the tensors are.
+    residual: of a map, the share of a token's own stream where maps are multiplied up. brief: options for an answer
+    among many, where the usual ones would take too long.
     function: only of methods that are registered at run time; those of this package are found by their name.
     """
 
@@ -43,6 +46,8 @@ class Method:
     own_axes: tuple[str, ...] = ()
     varies: tuple[str, ...] = ()
     on_cpu: str = ""
+    residual: float = 0.0
+    brief: Mapping[str, Any] = field(default_factory=dict, hash=False)
     function: Callable[..., Any] | None = field(default=None, compare=False)
 
     @property
@@ -75,11 +80,17 @@ _LINES = (
     Method("attention", "map", "Vaswani et al. 2017, eq. 1", "raw attention, as the softmax gave it", tags=("fast",),
            aliases=("raw", "raw_attention")),
     Method("effective", "map", f"{_BRUNNER}, eq. 9", "the part of attention that T can see: projected on col(T)"),
-    Method("null", "map", f"{_BRUNNER}, eq. 8", "the part of attention in the null space of T"),
+    Method("null", "map", f"{_BRUNNER}, eq. 8", "the part of attention in the null space of T", tags=("part",)),
     Method("effective_simplex_span", "map", "Naim & Asher 2024", "attention projected on col([T,1]): rows sum to one",
            tags=("fast",)),
     Method("canonical", "map", f"{_BRUNNER}, §3.4 (its open question)",
            "of all attention rows with this output the shortest: unique, never negative", on_cpu="canonical rows"),
+    Method("weighted_norm", "map", "Kobayashi et al. 2020, eq. 5", "the length of what a head moves: attention times"
+           " that of the value", tags=("fast",), aliases=("attention_norm", "norm_based")),
+    Method("gradient_attention", "map", "Barkan et al. 2021", "attention times the gradient of the outcome",
+           tags=("fast",), aliases=("attention_x_gradient", "gradsam")),
+    Method("attention_attribution", "map", "Hao et al. 2021, eq. 5", "what the outcome gains as a layer's attention"
+           " grows from nothing", aliases=("attattr", "self_attention_attribution"), brief={"points": 4}),
     Method("attention_identifiability", "head", f"{_BRUNNER}, §3", "ranks, null spaces, null share and correlation",
            varies=("cutoff", "gap", "rank_is_uncertain")),
     Method("attention_rank", "head", f"{_BRUNNER}, eq. 6", "rank and spectrum of T over all keys", tags=("fast",),
@@ -112,8 +123,46 @@ _LINES = (
     Method("layer_alternative", "layer", f"{_BRUNNER}, §3.3, for a layer", "other maps of all heads of a layer that"
            " together give its output", varies=("layer_alternative", "projection_condition"), on_cpu="linear programs"),
     Method("hidden_token_attribution", "mixture", f"{_BRUNNER}, eq. 11", "Jacobian norms: how much of each input token"
-           " is in each hidden embedding", aliases=("attribution",), own_axes=("layer", "input", "output")),
+           " is in each hidden embedding", aliases=("attribution",), own_axes=("layer", "input", "output"),
+           brief={"mode": "estimate"}),
     Method("rollout", "mixture", "Abnar & Zuidema 2020", "attention multiplied up through the layers", tags=("fast",)),
+    Method("attention_flow", "mixture", "Abnar & Zuidema 2020", "the most that could flow from each input to a hidden"
+           " token through attention", tags=("signed",), on_cpu="maximum flows"),
+    Method("residual_norm", "mixture", "Kobayashi et al. 2021", "lengths of what tokens bring to each other, the stream"
+           " included", tags=("fast",)),
+    Method("layer_norm_norm", "mixture", "Kobayashi et al. 2021, eq. 15", "the same behind the norm of the sum",
+           tags=("fast",)),
+    Method("globenc", "mixture", "Modarressi et al. 2022", "the same behind both norms of a layer, rolled out",
+           tags=("fast",)),
+    Method("alti", "mixture", "Ferrando et al. 2022, eq. 7", "what a token's state would lose in length without each"
+           " other one, rolled out"),
+    Method("value_zeroing", "mixture", "Mohebbi et al. 2023", "how a layer's output turns when the value of a token is"
+           " zero"),
+    Method("gradient_rollout", "mixture", "Chefer et al. 2021", "attention times its positive gradient, added up"
+           " through the layers", tags=("fast", "signed"), aliases=("chefer", "relevance_map")),
+    Method("head_output_gradient", "mixture", "Pascual et al. 2021", "what the output of each head depends on, beside"
+           " its attention", own_axes=("layer", "head", "output", "input")),
+    Method("gradient_input", "score", "Shrikumar et al. 2016", "gradient times input: what the outcome loses to first"
+           " order without a token", tags=("fast",), aliases=("gradient_x_input", "input_x_gradient")),
+    Method("saliency", "score", "Simonyan et al. 2014", "the length of the gradient by each token's embedding",
+           tags=("fast",), aliases=("gradient_norm", "vanilla_gradient")),
+    Method("integrated_gradients", "score", "Sundararajan et al. 2017, eq. 1", "gradients along the way from a text"
+           " that says nothing"),
+    Method("smooth_gradient", "score", "Smilkov et al. 2017", "gradients averaged over noise", aliases=("smoothgrad",)),
+    Method("attention_lrp", "score", "Achtibat et al. 2024", "relevance that is passed down and conserved",
+           tags=("fast",), aliases=("attnlrp", "lrp")),
+    Method("alti_logit", "score", "Ferrando et al. 2023", "what every layer brings to the outcome, carried to the"
+           " inputs by ALTI"),
+    Method("flow_routes", "score", "Ferrando & Voita 2024", "the routes by which the outcome came, edge by edge",
+           aliases=("information_flow_routes",)),
+    Method("direct_logit_attribution", "score", "Elhage et al. 2021", "what heads, feed-forward parts and embeddings"
+           " write to the outcome", aliases=("dla", "logit_attribution")),
+    Method("occlusion", "score", "Zeiler & Fergus 2014", "what the outcome loses without a token",
+           aliases=("leave_one_out", "feature_ablation")),
+    Method("shapley", "score", "Shapley 1953; Lundberg & Lee 2017", "what a token adds to the outcome, over all orders"
+           " of tokens", aliases=("shapley_values", "shapley_value_sampling")),
+    Method("kernel_shap", "score", "Lundberg & Lee 2017, theorem 2", "Shapley values by a weighted regression",
+           aliases=("shap",)),
     Method("token_identifiability", "token", f"{_BRUNNER}, §4", "can a hidden embedding be traced to its input token",
            aliases=("tokens",)),
 )

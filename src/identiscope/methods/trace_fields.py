@@ -11,10 +11,19 @@ from torch import Tensor
 from identiscope.errors import CaptureError, InputError
 from identiscope.linalg.agreement import explained_by, relative_errors
 from identiscope.methods.fields import LayerFields, layer_fields
+from identiscope.methods.outcome_runs import Gradients, OutcomeRuns, Values
+from identiscope.methods.sides import Side
 
 if TYPE_CHECKING:
     from identiscope.capture import Stream, Trace
     from identiscope.linalg.jacobian.blocks import Blocks
+    from identiscope.linalg.parts import StreamParts
+
+#: Fields that are properties of the class below.
+_OWN = (
+    "embeddings", "replay", "blocks", "parts", "outcome", "answer", "gradient", "relevance_gradient", "baseline",
+    "without", "sides", "head_tangents",
+)  # fmt: skip
 
 
 class OfLayers(Sequence[Any]):
@@ -40,7 +49,7 @@ class TraceFields:
     """The fields of a whole trace, of one of its streams: a sequence of tokens whose attention is to itself.
 
     summed: the embeddings are the sums of token, segment and position embeddings, before the norm that some models have
-    there. fast: look for the model's blocks.
+    there. fast: look for the model's blocks. given_outcome: what is to be explained, or runs of it to share.
     """
 
     trace: "Trace"
@@ -48,6 +57,8 @@ class TraceFields:
     keep_bias: bool = True
     summed: bool = False
     fast: bool = False
+    given_outcome: Any = None
+    baseline_name: str | None = None
 
     @cached_property
     def layers(self) -> list[LayerFields]:
@@ -56,7 +67,8 @@ class TraceFields:
         own = [site for site in self.trace.sites if site.query_stream == site.key_stream == name]
         if not own:
             raise CaptureError(f"no attention of {name} to itself was captured in this trace.")
-        return [replace(layer_fields(site, self.trace.streams), keep_bias=self.keep_bias) for site in own]
+        made = [layer_fields(site, self.trace.streams) for site in own]
+        return [replace(one, keep_bias=self.keep_bias, runs=self.runs) for one in made]
 
     def field(self, name: str) -> Any:
         """A field by its name."""
@@ -66,7 +78,7 @@ class TraceFields:
             return self.stream.hidden_states
         if name == "special_tokens":
             return torch.tensor(self.stream.special, dtype=torch.bool)
-        if name in ("embeddings", "replay", "blocks"):
+        if name in _OWN:
             return getattr(self, name)
         return OfLayers(self.layers, name)
 
@@ -116,6 +128,85 @@ class TraceFields:
                     f"the model was changed since this trace was made: it computes other hidden states {where}. Trace"
                     " the text again."
                 )
+
+    @cached_property
+    def runs(self) -> OutcomeRuns:
+        """What asks the outcome again; nothing is run before it is asked."""
+        if isinstance(self.given_outcome, OutcomeRuns):
+            return self.given_outcome
+        return OutcomeRuns(self.trace, self.sources, self.given_outcome, summed=self.summed)
+
+    @property
+    def outcome(self) -> Any:
+        """What is explained, which the stream must be read for."""
+        found = self.runs.outcome
+        if found.stream != self.stream.name:
+            raise InputError(f"the outcome ({found.name}) is read from {found.stream}, not from {self.stream.name}.")
+        return found
+
+    @property
+    def answer(self) -> Values:
+        """From embeddings to the outcome."""
+        return self.runs.values
+
+    @property
+    def gradient(self) -> Gradients:
+        """From embeddings to the outcome and its derivative."""
+        return self.runs.gradients
+
+    @property
+    def relevance_gradient(self) -> Gradients:
+        """The same by the rules of relevance propagation."""
+        return self.runs.relevance
+
+    @property
+    def head_tangents(self) -> Callable[[Tensor], Sequence[Tensor]]:
+        """From tangents of the embeddings to those of what each head of the stream's own attention returns."""
+        sites = [layer.site.index for layer in self.layers]
+
+        def tangents(directions: Tensor) -> Sequence[Tensor]:
+            found = self.runs.head_tangents(directions)
+            return [found[index] for index in sites]
+
+        return tangents
+
+    @property
+    def without(self) -> Values:
+        """From which inputs are kept to the outcome."""
+        return self.runs.without
+
+    @cached_property
+    def _baseline(self) -> tuple[Tensor, str]:
+        return self.runs.baseline(self.baseline_name)
+
+    @property
+    def baseline(self) -> Tensor:
+        """Embeddings of tokens that say nothing, [input, model]."""
+        return self._baseline[0]
+
+    @property
+    def baseline_in_words(self) -> str:
+        """What stands for a token."""
+        return self._baseline[1]
+
+    @property
+    def parts(self) -> "StreamParts":
+        """What each layer adds to the stream."""
+        return self.trace.parts(self.stream.name)
+
+    @cached_property
+    def sides(self) -> list[Side]:
+        """The stream's layers, after those of the encoder that it reads, if it reads one."""
+        return [self._side(source) for source in self.sources]
+
+    def _side(self, source: "Stream") -> Side:
+        own = self if source is self.stream else replace(self, stream=source)
+        cross = [
+            layer_fields(site, self.trace.streams)
+            for site in self.trace.sites
+            if site.query_stream == source.name and site.key_stream != source.name
+        ]
+        return Side(own.layers, self.trace.parts(source.name), cross)
 
     @property
     def blocks(self) -> "Blocks | None":

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from identiscope.capture.twin import original
 from identiscope.capture.watch.frames import Frame
-from identiscope.capture.watch.kernel import Bias, attention_weights, read_mask
+from identiscope.capture.watch.kernel import Bias, attention_weights, read_mask, repeat_heads
 from identiscope.capture.watch.projection import Projection
 from identiscope.errors import CaptureError
 from identiscope.linalg.devices import wide
@@ -80,6 +80,25 @@ Change = Callable[[Tensor], Tensor]
 Changes = Mapping[tuple[int, int], Change]
 
 
+@dataclass(frozen=True)
+class Rule:
+    """Attention by a rule of one's own, in place of the model's kernel: all of it in operations that derivatives pass.
+
+    maps: from the number of a call and its maps [batch, head, query, key], in float64, to those that are used. context:
+    if given, the whole of what a kernel does, from a call to [batch, head, query, d_v].
+    """
+
+    maps: Callable[[int, Tensor], Tensor] = lambda index, maps: maps
+    context: Callable[[Call], Tensor] | None = None
+
+    def of(self, call: Call) -> Tensor:
+        """What the kernel returns, [batch, head, query, d_v]."""
+        if self.context is not None:
+            return self.context(call)
+        value = repeat_heads(wide(call.value), call.query.shape[1])
+        return (self.maps(call.index, call.weights()) @ value).to(call.value)
+
+
 @dataclass
 class Watcher:
     """What a `watching` block saw so far, and what it was asked to change.
@@ -96,6 +115,8 @@ class Watcher:
     visit: Callable[[Call], None] | None
     # Whether a changed head's context is computed whole from its new map, rather than moved by the difference.
     whole: bool = False
+    # How attention is computed, if not by the model's kernels; then nothing else is followed.
+    rule: Rule | None = None
     calls: list[Call] = field(default_factory=list)
     unseen: list[Frame] = field(default_factory=list)
     count: int = 0
@@ -210,6 +231,10 @@ class Watcher:
     def began(self, call: Call) -> None:
         """Take in a new call; what its output runs into is still to come, unless the call says it."""
         attending = self.attending
+        if self.rule is not None:
+            self.count += 1
+            self._pending = call
+            return
         again = attending is not None and attending.calls > 0 and self._pending is not None
         if again and self._projection is not None and self._projection.value is None:
             self._projection.problem = (
@@ -232,7 +257,7 @@ class Watcher:
 
     def met_linear(self, given: Tensor, weight: Tensor, bias: Tensor | None, returned: Tensor) -> None:
         """A linear map ran, weight [in, out]."""
-        if not self.has_attention_modules or self.attending is not None:
+        if self.rule is None and (not self.has_attention_modules or self.attending is not None):
             self._outputs[returned.untyped_storage().data_ptr()] = (returned, bias)
         if self._projection is not None:
             self._projection.met_linear(given, weight, bias, returned, self.frames)

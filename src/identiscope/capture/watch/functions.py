@@ -61,7 +61,8 @@ def _conv1d(watcher: Watcher, func: Any, args: Any, kwargs: Any) -> Any:
 def _scaled_dot_product_attention(watcher: Watcher, func: Any, args: Any, kwargs: Any) -> Any:
     names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale")
     query, key, value, mask, _, causal, scale = arguments(args, kwargs, names)
-    returned = func(*args, **kwargs)
+    ruled = watcher.rule is not None and not watcher.inside_kernel and query.dim() in (3, 4)
+    returned = query if ruled else func(*args, **kwargs)
     if watcher.inside_kernel:
         return returned
     frame = watcher.attending or (watcher.frames[-1] if watcher.frames else None)
@@ -89,6 +90,12 @@ def _scaled_dot_product_attention(watcher: Watcher, func: Any, args: Any, kwargs
         context=context,
         causal=bool(causal) or (None if frame is None else getattr(frame.module, "is_causal", None)),
     )
+    if watcher.rule is not None:
+        call.index = watcher.count
+        with watcher.paused():
+            call.context = watcher.rule.of(call)
+        watcher.began(call)
+        return call.context if args[0].dim() == 4 else call.context[:, 0]
     changes = watcher.changed(watcher.count)
     if changes:
         call.context = change_context(call, context, changes, whole=watcher.whole)

@@ -30,6 +30,9 @@ def watch_multihead(watcher: Watcher, stack: ExitStack) -> None:
                 # In another thread the hook may come or go between what torch looks up of it: not even kwargs are sure.
                 return rest[-1]
             kwargs, output = rest
+            if watcher.rule is not None:
+                with watcher.paused():
+                    return _ruled(watcher, module, args, kwargs, output)
             with watcher.paused():
                 call, projected = _read(watcher, module, args, kwargs, output[0])
                 changes = watcher.changed(watcher.count)
@@ -43,8 +46,9 @@ def watch_multihead(watcher: Watcher, stack: ExitStack) -> None:
 
 
 def _read(
-    watcher: Watcher, module: nn.MultiheadAttention, args: Any, kwargs: Any, output: Tensor
+    watcher: Watcher, module: nn.MultiheadAttention, args: Any, kwargs: Any, output: Tensor, keep: bool = False
 ) -> tuple[Call, Tensor]:
+    """keep: what leads to queries, keys and values, for derivatives."""
     name = watcher.name(module)
     assert name is not None
     given = _SIGNATURE.bind(module, *args, **kwargs)
@@ -61,9 +65,11 @@ def _read(
         weights = (module.q_proj_weight, module.k_proj_weight, module.v_proj_weight)
     biases: Any = (None, None, None) if module.in_proj_bias is None else module.in_proj_bias.chunk(3)
     query, key, value = (
-        nn.functional.linear(x, weight, bias).unflatten(-1, (module.num_heads, -1)).transpose(1, 2).detach()
+        nn.functional.linear(x, weight, bias).unflatten(-1, (module.num_heads, -1)).transpose(1, 2)
         for x, weight, bias in zip(inputs, weights, biases, strict=True)
     )
+    if not keep:
+        query, key, value = query.detach(), key.detach(), value.detach()
     projected = _batched(module, output)
     call = Call(
         name=name,
@@ -84,6 +90,16 @@ def _read(
     # The kernel's own output is not to be had here; the block's is, and is what gets compared.
     call.context = (call.weights() @ wide(repeat_heads(value, module.num_heads))).to(value)
     return call, projected
+
+
+def _ruled(watcher: Watcher, module: nn.MultiheadAttention, args: Any, kwargs: Any, output: Any) -> Any:
+    """The module's output by the watcher's rule."""
+    assert watcher.rule is not None
+    call, _ = _read(watcher, module, args, kwargs, output[0], keep=True)
+    call.index = watcher.count
+    made = module.out_proj(_joined(watcher.rule.of(call)))
+    watcher.began(call)
+    return (_as_given(module, made, output[0]), *output[1:])
 
 
 def _changed(watcher: Watcher, call: Call, projected: Tensor, changes: Mapping[int, Change]) -> Tensor:

@@ -15,6 +15,7 @@ from identiscope.capture.watch.calls import Call, Watcher
 from identiscope.capture.watch.frames import Frame
 from identiscope.capture.watch.functions import arguments, matmul
 from identiscope.capture.watch.kernel import MASKED_BELOW, Bias, same_numbers
+from identiscope.errors import CaptureError
 from identiscope.linalg.agreement import TOLERANCES, explained_by, relative_error
 from identiscope.linalg.devices import wide
 
@@ -84,6 +85,11 @@ def _softmax(watcher: Watcher, func: Any, args: Any, kwargs: Any) -> Any:
     if product is None or weights.dim() not in (3, 4) or dim not in (-1, weights.dim() - 1):
         return weights
     heads = weights.shape[1] if weights.dim() == 4 else _head_count(frame.module, weights.shape[0])
+    if watcher.rule is not None:
+        if watcher.rule.context is not None:
+            raise CaptureError(f"{frame} computes its attention by hand, which cannot be done by another rule.")
+        by_head = weights.view(-1, heads, *weights.shape[-2:])
+        weights = watcher.rule.maps(watcher.count, wide(by_head)).to(weights).view(weights.shape)
     changes = watcher.changed(watcher.count)
     if changes:
         weights = weights.clone()
@@ -160,6 +166,9 @@ def _multiplied(watcher: Watcher, left: Tensor, right: Tensor, returned: Tensor)
     if left.numel() != weights.numel() or not same_numbers(left.reshape(weights.shape), weights.to(left.dtype)):
         return
     frame.scores = None  # a module may attend twice (XLNet's two streams): start anew
+    if watcher.rule is not None:
+        watcher.count += 1
+        return
     watcher.began(_call(watcher, frame, scores, right, returned))
 
 

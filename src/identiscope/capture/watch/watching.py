@@ -13,7 +13,7 @@ from typing import Any
 from torch import nn
 
 from identiscope.capture.models import unwrapped
-from identiscope.capture.watch.calls import Call, Changes, Watcher, watched_by
+from identiscope.capture.watch.calls import Call, Changes, Rule, Watcher, watched_by
 from identiscope.capture.watch.frames import watch_frames
 from identiscope.capture.watch.functions import HANDLERS, Functions
 from identiscope.capture.watch.interface import watch_interface
@@ -28,14 +28,16 @@ def watching(
     changes: Changes | None = None,
     whole: bool = False,
     visit: Callable[[Call], None] | None = None,
+    rule: Rule | None = None,
 ) -> Iterator[Watcher]:
     """Watch the attention calls of `module` while it runs; leave nothing behind, also after an exception.
 
     changes: maps to put in place, by (call index, head); whole: as in `change_context`. visit: called with each
-    `Call` as soon as it is over, which is then not kept. Blocks may nest, and each sees every call.
+    `Call` as soon as it is over, which is then not kept. rule: how attention is computed instead; calls are then only
+    counted. Blocks may nest, and each sees every call.
     """
     names = {inner: name for name, inner in module.named_modules()}
-    watcher = Watcher(names, _own(module), _stacks(module), changes or {}, visit, whole)
+    watcher = Watcher(names, _own(module), _stacks(module), changes or {}, visit, whole, rule)
 
     # Looked through only while the module runs: blocks of two tasks in one thread need not end in turn.
     looking = ExitStack()

@@ -61,6 +61,21 @@ def push_forward(function: Function, point: Tensor, tangent: Tensor) -> tuple[Te
     return _pushed(_along(function, point), tangent)
 
 
+def push_together(
+    function: Callable[..., Sequence[Tensor]], points: Sequence[Tensor], tangents: Sequence[Tensor]
+) -> tuple[Tensor, ...]:
+    """The derivatives of all outputs of a function of several tensors, each moving along its own tangent."""
+    sizes = [point.numel() for point in points]
+
+    def joined(flat: Tensor) -> Sequence[Tensor]:
+        pieces = zip(flat.split(sizes), points, strict=True)
+        return function(*(piece.reshape(point.shape) for piece, point in pieces))
+
+    with torch.no_grad():
+        flat, along = (torch.cat([one.flatten() for one in some]) for some in (points, tangents))
+        return push_forward(joined, flat, along)
+
+
 def push_each(function: Function, point: Tensor, tangents: Tensor, outputs: Sequence[int]) -> tuple[Tensor, ...]:
     """The derivatives of some outputs, by number, along each of `tangents` [tangent, ...]; without a gradient."""
 

@@ -1,6 +1,6 @@
 """Attention rollout."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor
@@ -17,14 +17,19 @@ def rollout(attention: Sequence[Tensor], *, residual: float = 0.5) -> Tensor:
     tensor([[[1.0000, 0.0000],
              [0.5000, 0.5000]]], dtype=torch.float64)
     """
+    rolled: list[Tensor] = []
+    for mixed in mixed_attention(attention, residual):
+        rolled.append(mixed @ rolled[-1] if rolled else mixed)
+    return torch.stack(rolled)
+
+
+def mixed_attention(attention: Sequence[Tensor], residual: float) -> Iterator[Tensor]:
+    """Ā of every layer, [output, input]: the mean over heads, mixed with the stream itself, rows normalised."""
     if not 0 <= residual <= 1:
         raise InputError(f"residual={residual} was given; expected a share between 0 and 1, such as 0.5.")
-    rolled: list[Tensor] = []
     for layer in attention:
         mean = layer.double().mean(0)
         own = torch.eye(len(mean), dtype=mean.dtype, device=mean.device)
         mixed = residual * own + (1 - residual) * mean
         # Rows sum to one already, but for heads with sinks of their own, whose rows sum to less.
-        mixed = mixed / mixed.sum(-1, keepdim=True)
-        rolled.append(mixed @ rolled[-1] if rolled else mixed)
-    return torch.stack(rolled)
+        yield mixed / mixed.sum(-1, keepdim=True)

@@ -152,6 +152,12 @@ KINDS: dict[str, Kind] = {
     ),
     "token": Kind("token", "A number for every token, layer by layer.", _token),
     "score": Kind("score", "How much each input token matters for the outcome.", _score),
+    "explanation": Kind(
+        "score",
+        "What the outcome rests on, by each method: the share of each input token, with its sign.",
+        _score,
+        "Explanation",
+    ),
     "head": Kind("head", "Numbers of every head, by layer (rows) and head (columns).", _head),
     "freedom": Kind(
         "freedom", "Weights, and the interval that each may lie in without a change of the output.", _freedom

@@ -1,0 +1,223 @@
+"""Many methods on one captured pass: what an outcome rests on, by each of them, side by side."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import xarray as xr
+
+from identiscope.asking.ask import bound, described, outcome_facts
+from identiscope.asking.provenance import trace_provenance
+from identiscope.asking.resuming import check_same
+from identiscope.asking.scoring import Scored, scored
+from identiscope.asking.words import joined_words
+from identiscope.errors import IdentiscopeError, InputError
+from identiscope.linalg.tolerance import VARIANCE_FLOOR
+from identiscope.methods.outcome_runs import OutcomeRuns
+from identiscope.methods.registry import METHODS, Method, method
+from identiscope.methods.trace_fields import TraceFields, chosen_stream
+from identiscope.progress import Progress, tell
+from identiscope.results import make_result
+from identiscope.stats.rank_correlation import spearman
+
+if TYPE_CHECKING:
+    from identiscope.capture import Trace
+
+#: Plain passes that are timed, to say what a method costs.
+_TIMED = 3
+
+
+def explain(
+    trace: "Trace",
+    outcome: str | int | Callable[..., Any] | None = None,
+    *,
+    methods: str | Sequence[str] = "fast",
+    budget: int | None = None,
+    seed: int = 0,
+    baseline: str | None = None,
+    words: bool = False,
+    resume: xr.Dataset | None = None,
+    progress: Progress | None = None,
+) -> xr.Dataset:
+    """What an outcome rests on, by many methods on one captured pass, each with what it costs.
+
+    >>> identiscope.explain(trace, "Paris", methods="all").identiscope.table()
+
+    `score` [method, input] is what each method says of each input token, in its own units and with its own sign, and
+    `share` the same divided by the sum of sizes. Maps and mixtures become scores in one way, which `conversion` names.
+    `score_error` is a standard error where a method estimates; `residual` is by how much scores that promise to add up
+    to `promised_sum` do not. `passes` counts runs of the model, `cost` is CPU time in plain passes. `agreement`
+    [method, other] is Spearman's correlation of the sizes of scores, ties sharing their ranks, special tokens left out.
+    A method that cannot be asked here says why in `failed`, and the others are asked all the same.
+
+    outcome: a word, a class, a difference `A-B`, `similarity:TEXT`, or a function; without, the most likely word or
+    class. methods: `fast`, `all`, or names. budget: at most so many passes for each method that draws or refines.
+    seed: of what is drawn. baseline: what stands for a token that says nothing. words: add the pieces of a word up.
+    resume: an earlier result, of which the methods that are there are kept.
+    """
+    chosen = chosen_methods(methods)
+    runs = OutcomeRuns(trace, TraceFields(trace, chosen_stream(trace, None)).sources, outcome)
+    # Found first: without an outcome there is nothing to ask.
+    stream = trace.streams[runs.outcome.stream]
+    facts = outcome_facts(runs)
+    origin = trace_provenance(
+        trace, methods=[one.name for one in chosen], outcome=described(outcome), budget=budget, seed=seed,
+        baseline=baseline, words=words,
+    )  # fmt: skip
+    says = f"What this rests on, by each method: {facts['outcome']} = {facts['outcome_value']:.3g}."
+    origin |= {"kind": "explanation", "says": says}
+    origin |= {name: value for name, value in facts.items() if name != "passes"}
+    kept = {} if resume is None or words else _kept(resume, origin)
+    unit = _pass_seconds(runs)
+    answers: list[_Answer] = []
+    for done, one in enumerate(chosen):
+        tell(progress, one.name, done, len(chosen))
+        if one.name in kept:
+            answers.append(kept[one.name])
+            continue
+        options = {"budget": budget, "seed": seed, "baseline": baseline}
+        answers.append(_asked(one, trace, runs, stream.name, options, unit))
+    tell(progress, "", len(chosen), len(chosen))
+    return _together(trace, runs, answers, origin, words)
+
+
+@dataclass(frozen=True, eq=False)
+class _Answer:
+    """What one method said, and what it took; failed: why it said nothing."""
+
+    name: str
+    scored: Scored
+    passes: float
+    cost: float
+    failed: str = ""
+
+
+def chosen_methods(methods: str | Sequence[str]) -> list[Method]:
+    """The methods that can explain an outcome: all, the fast ones, or those that are named."""
+    able = {one.name: one for one in METHODS.values() if _explains(one)}
+    if isinstance(methods, str) and methods in ("all", "fast"):
+        return [one for one in able.values() if methods == "all" or "fast" in one.tags]
+    names = [methods] if isinstance(methods, str) else list(methods)
+    names = [part.strip() for name in names for part in str(name).split(",") if part.strip()]
+    chosen = [method(name) for name in names]
+    strange = [one.name for one in chosen if one.name not in able]
+    if strange or not chosen or len({one.name for one in chosen}) < len(chosen):
+        raise InputError(
+            f"methods {', '.join(names) or 'none'} were given; expected all, fast, or some of {', '.join(able)}, each"
+            " once."
+        )
+    return chosen
+
+
+def _explains(one: Method) -> bool:
+    """Whether a method says something of inputs: by its kind, on the axes that its kind has."""
+    return one.kind in ("map", "mixture", "score") and set(one.axes) == set(one.family.axes) and "part" not in one.tags
+
+
+def _asked(
+    one: Method, trace: "Trace", runs: OutcomeRuns, stream: str, options: dict[str, Any], unit: float
+) -> _Answer:
+    count = sum(len(part) for part in runs.sources)
+    call = bound(one, {})
+    known = {**call.choices, **call.options}
+    own = {name: value for name, value in options.items() if name in known and value is not None}
+    own |= {name: value for name, value in one.brief.items() if name not in own}
+    own |= {"outcome": runs} if "outcome" in known else {}
+    before, begun = runs.passes, time.process_time()
+    try:
+        found = scored(one, trace, runs, stream, own)
+        failed = ""
+    except IdentiscopeError as error:
+        found, failed = Scored(np.full(count, np.nan), "none"), str(error)
+    seconds = time.process_time() - begun
+    return _Answer(one.name, found, runs.passes - before, seconds / unit, failed)
+
+
+def _pass_seconds(runs: OutcomeRuns) -> float:
+    """CPU time of a plain pass; its runs are not counted."""
+    passes = runs.runner.passes
+    embeddings = runs.embeddings
+    times = []
+    for _ in range(_TIMED):
+        begun = time.process_time()
+        runs.values(embeddings)
+        times.append(time.process_time() - begun)
+    runs.runner.passes = passes
+    return max(min(times), 1e-6)
+
+
+def _kept(resume: xr.Dataset, origin: dict[str, Any]) -> dict[str, _Answer]:
+    """What an earlier result has of the same model, text and outcome."""
+    check_same(resume, origin, "explain", ("outcome",))
+    found = {}
+    for place, name in enumerate(resume["method"].values.tolist()):
+        one = resume.isel(method=place)
+        if not str(one["failed"].values):
+            error = one["score_error"].values
+            answer = Scored(
+                one["score"].values,
+                str(one["conversion"].values),
+                None if np.isnan(error).all() else error,
+                float(one["promised_sum"]),
+                float(one["residual"]),
+            )
+            found[str(name)] = _Answer(str(name), answer, float(one["passes"]), float(one["cost"]))
+    return found
+
+
+def _together(
+    trace: "Trace", runs: OutcomeRuns, answers: Sequence[_Answer], origin: dict[str, Any], words: bool
+) -> xr.Dataset:
+    tokens = [token for part in runs.sources for token in part.tokens]
+    special = np.array([flag for part in runs.sources for flag in part.special], bool)
+    side = [part.name for part in runs.sources for _ in part.tokens]
+    scores = np.stack([answer.scored.score for answer in answers])
+    nothing = np.full(scores.shape[1], np.nan)
+    errors = np.stack([nothing if one.scored.error is None else one.scored.error for one in answers])
+    if words:
+        groups, tokens, special, side = joined_words(tokens, special, side)
+        scores = _added(scores, groups)
+        errors = np.full_like(scores, np.nan)  # errors of one method's pieces are not independent
+    sizes = np.nansum(np.abs(scores), 1, keepdims=True)
+    share = np.divide(scores, sizes, out=np.zeros_like(scores), where=sizes > 0)
+    axes = ("method", "input")
+    names = [one.name for one in answers]
+    arrays: dict[str, tuple[tuple[str, ...], Any]] = {
+        "share": (axes, np.where(np.isnan(scores), np.nan, share)),
+        "score": (axes, scores),
+        "score_error": (axes, errors),
+        "passes": (("method",), np.array([one.passes for one in answers])),
+        "cost": (("method",), np.array([one.cost for one in answers])),
+        "promised_sum": (("method",), np.array([one.scored.promised for one in answers])),
+        "residual": (("method",), np.array([one.scored.residual for one in answers])),
+        "conversion": (("method",), np.array([one.scored.conversion for one in answers], dtype=object)),
+        "failed": (("method",), np.array([one.failed for one in answers], dtype=object)),
+        "agreement": (("method", "other"), agreement(scores, special)),
+    }
+    labels: dict[str, Any] = {"method": names, "other": names, "input_token": ("input", tokens)}
+    labels |= {"input_special": ("input", special), "input_stream": ("input", side)}
+    return make_result("explain", arrays, coordinates=labels, provenance=origin)
+
+
+def _added(scores: np.ndarray, groups: np.ndarray) -> np.ndarray:
+    """Scores [method, token] added up by word."""
+    found = np.zeros((len(scores), int(groups.max()) + 1))
+    for place, row in enumerate(scores):
+        np.add.at(found[place], groups, row)
+    return found
+
+
+def agreement(scores: np.ndarray, special: np.ndarray) -> np.ndarray:
+    """Spearman's correlation of the sizes of scores [method, input], over the inputs that are not special and that both
+    methods speak of; ties share their ranks; not a number where one does not vary."""
+    count = len(scores)
+    found = np.full((count, count), np.nan)
+    for one in range(count):
+        for other in range(count):
+            both = ~special & ~np.isnan(scores[one]) & ~np.isnan(scores[other])
+            if both.sum() > 1:
+                sizes = np.abs(scores[one][both]), np.abs(scores[other][both])
+                found[one, other] = spearman(*sizes, floor=VARIANCE_FLOOR)
+    return found

@@ -1,0 +1,1 @@
+"""Flows through layers of tokens."""
