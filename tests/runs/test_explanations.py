@@ -1,4 +1,4 @@
-"""Explanations in a Run: a row for each token, words over the corpus, agreement of methods; against one text at a time."""
+"""Explanations in a Run: a row for each token, words over the corpus, agreement; against one text at a time."""
 
 import os
 import signal
@@ -44,8 +44,8 @@ def options(*settings: str) -> RunOptions:
 @pytest.fixture(scope="module")
 def run(classifier: Path, corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
     directory = tmp_path_factory.mktemp("runs") / "run"
-    columns = {"text_columns": ["text"], "label_column": "label"}
-    return run_corpus(str(classifier), corpus, directory, options=options("explain.outcome=good"), **columns)
+    chosen = options("explain.outcome=good")
+    return run_corpus(str(classifier), corpus, directory, options=chosen, text_columns=["text"], label_column="label")
 
 
 def test_every_token_has_the_score_of_its_text_alone(run: Run, classifier: Path) -> None:
