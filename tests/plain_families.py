@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -49,14 +50,38 @@ def _heads(
     return Heads(weights[0], weights[1], weights[2], out, (biases[0], biases[1], biases[2]), output[1], **more)
 
 
-def _two_layers(up: Any, down: Any, activation: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
-    (up_weight, up_bias), (down_weight, down_bias) = _weights(up), _weights(down)
-    return lambda x: activation(x @ up_weight + up_bias) @ down_weight + down_bias
+@dataclass(frozen=True, eq=False)
+class TwoLayers:
+    """down(activation(up(x)))."""
+
+    up: tuple[Tensor, Tensor]
+    down: tuple[Tensor, Tensor]
+    activation: Callable[[Tensor], Tensor]
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return self.activation(x @ self.up[0] + self.up[1]) @ self.down[0] + self.down[1]
 
 
-def _gated(module: Any, activation: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+@dataclass(frozen=True, eq=False)
+class Gated:
+    """down(activation(gate(x)) * up(x))."""
+
+    gate: Tensor
+    up: Tensor
+    down: Tensor
+    activation: Callable[[Tensor], Tensor]
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return (self.activation(x @ self.gate) * (x @ self.up)) @ self.down
+
+
+def _two_layers(up: Any, down: Any, activation: Callable[[Tensor], Tensor]) -> TwoLayers:
+    return TwoLayers(_weights(up), _weights(down), activation)
+
+
+def _gated(module: Any, activation: Callable[[Tensor], Tensor]) -> Gated:
     gate, up, down = (_weights(one)[0] for one in (module.gate_proj, module.up_proj, module.down_proj))
-    return lambda x: (activation(x @ gate) * (x @ up)) @ down
+    return Gated(gate, up, down, activation)
 
 
 def gelu(x: Tensor) -> Tensor:
@@ -94,12 +119,8 @@ def gpt2(model: Any) -> Side:
         weight, bias = _wide(layer.attn.c_attn.weight), _wide(layer.attn.c_attn.bias)
         output = _wide(layer.attn.c_proj.weight), _wide(layer.attn.c_proj.bias)
         heads = _heads(zip(weight.chunk(3, 1), bias.chunk(3), strict=True), output, 4)
-        up, up_bias = _wide(layer.mlp.c_fc.weight), _wide(layer.mlp.c_fc.bias)
-        down, down_bias = _wide(layer.mlp.c_proj.weight), _wide(layer.mlp.c_proj.bias)
-
-        def feed(x: Tensor, a: Tensor = up, b: Tensor = up_bias, c: Tensor = down, d: Tensor = down_bias) -> Tensor:
-            return gelu_tanh(x @ a + b) @ c + d
-
+        up, down = ((_wide(one.weight), _wide(one.bias)) for one in (layer.mlp.c_fc, layer.mlp.c_proj))
+        feed = TwoLayers(up, down, gelu_tanh)
         layers.append(([Attends(heads, _layer_norm(layer.ln_1), causal=True)], Feeds(feed, _layer_norm(layer.ln_2))))
     return Side(layers, _layer_norm(model.transformer.ln_f))
 
