@@ -61,3 +61,8 @@ def map_gradients(family: str) -> list[tuple[np.ndarray, np.ndarray]]:
     ran_ = with_maps(family, keep)
     slopes = torch.autograd.grad(number(ran_.last), kept)
     return [(maps.detach().numpy(), slope.numpy()) for maps, slope in zip(kept, slopes, strict=True)]
+
+
+def answers(family: str) -> Callable[[Tensor], Tensor]:
+    """The outcome of several embeddings [text, token, model], as other libraries ask for it."""
+    return lambda x: torch.stack([number(run(side_of(family), one).last) for one in x])

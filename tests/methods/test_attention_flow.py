@@ -98,5 +98,5 @@ def test_of_a_model_it_is_that_of_its_attention_and_the_share_that_inputs_decide
 
 @pytest.mark.parametrize("options", [{"layers": [2]}, {"tokens": [12]}, {"tokens": []}, {"residual": 1.5}])
 def test_what_is_not_there_is_refused(options: dict[str, list[int] | float]) -> None:
-    with pytest.raises(InputError, match="there are 0 to|expected a share"):
+    with pytest.raises(InputError, match=r"there are 0 to|expected a share"):
         identiscope.attention_flow(traced("GPT-2"), **options)
