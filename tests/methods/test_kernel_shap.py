@@ -33,7 +33,7 @@ def least_squares(subsets: np.ndarray, weights: np.ndarray, gains: np.ndarray, w
 
 def by_the_kernel(worth: np.ndarray, count: int) -> np.ndarray:
     """All subsets with the weights of theorem 2: (n − 1) / (C(n, k)·k·(n − k))."""
-    numbers = [number for number in range(1, 2**count - 1)]
+    numbers = list(range(1, 2**count - 1))
     subsets = np.array([[number >> one & 1 for one in range(count)] for number in numbers], float)
     sizes = subsets.sum(1).astype(int).tolist()
     weights = np.array([(count - 1) / (comb(count, size) * size * (count - size)) for size in sizes])
