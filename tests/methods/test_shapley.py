@@ -135,3 +135,15 @@ def test_captum_says_the_same() -> None:
     answer, x, baseline, _ = game(worth, 4)
     theirs = captum.ShapleyValues(answer).attribute(x[None, :, 0], baselines=baseline[None, :, 0])
     np.testing.assert_allclose(shapley(answer, x, baseline).score, theirs[0], atol=1e-6)
+
+
+def test_a_budget_that_allows_all_texts_needs_no_draw() -> None:
+    """Six players: 64 texts; one pass less, and orders are drawn."""
+    generator = torch.Generator().manual_seed(0)
+    x, baseline = torch.randn(6, 2, generator=generator, dtype=torch.float64), torch.zeros(6, 2, dtype=torch.float64)
+
+    def answer(given: torch.Tensor) -> torch.Tensor:
+        return given.sum((1, 2)).exp()
+
+    assert shapley(answer, x, baseline, budget=64).said["sampled"] is False
+    assert shapley(answer, x, baseline, budget=63).said["sampled"] is True

@@ -19,7 +19,7 @@ def shapley(
     embeddings: Tensor,
     baseline: Tensor,
     *,
-    exact: int = 12,
+    exact: int | None = None,
     budget: int = 300,
     seed: int = 0,
     progress: Progress | None = None,
@@ -27,23 +27,25 @@ def shapley(
     """s_i = mean over all orders of F(those before i, and i) − F(those before i) (Shapley 1953; Lundberg & Lee 2017).
 
     Tokens that are not there are replaced by the baseline. Those that it leaves as they are take no part, and score
-    zero. The scores add up to F(x) − F(baseline). Up to `exact` tokens, all 2ⁿ texts are run; above, orders are drawn,
-    each with its reverse, and scores come with a standard error.
+    zero. The scores add up to F(x) − F(baseline). Where the budget allows all 2ⁿ texts, they are run; otherwise orders
+    are drawn, each with its reverse, and scores come with a standard error.
 
-    exact: at most so many tokens are done exactly. budget: at most so many passes for drawn orders. seed: of these.
+    exact: run all 2ⁿ texts of up to so many tokens, whatever the budget. budget: at most so many passes. seed: of the
+    orders.
 
     >>> shapley(lambda x: x.sum((1, 2)), torch.tensor([[2.0], [3.0]]), torch.zeros(2, 1)).score
     tensor([2., 3.], dtype=torch.float64)
     """
     players = (embeddings != baseline).any(-1).nonzero().flatten().tolist()
-    if not 1 <= exact <= 20:
+    if exact is not None and not 1 <= exact <= 20:
         raise InputError(f"exact={exact} was given; expected 1 to 20 tokens: 2ⁿ texts are run.")
     score = torch.zeros(len(embeddings), dtype=torch.float64)
     if not players:
         return Score(score, whole=0.0)
 
     done, count = 0, len(players)
-    total = 2**count if count <= exact else budget
+    everything = 2**count <= budget if exact is None else count <= exact
+    total = 2**count if everything else budget
 
     def values(kept: Tensor) -> Tensor:
         """The outcome with only some players there, [text, player] → [text]."""
@@ -58,7 +60,7 @@ def shapley(
                 progress(min(done, total), total)
         return torch.cat(found)
 
-    if count <= exact:
+    if everything:
         kept = (torch.arange(2**count)[:, None] >> torch.arange(count)) % 2 == 1
         worth = values(kept)
         score[players] = _exactly(worth, count)
