@@ -12,6 +12,8 @@ from identiscope.progress import Progress
 
 #: Texts that are run at a time.
 _AT_A_TIME = 64
+#: For orders that are drawn.
+_PASSES = 300
 
 
 def shapley(
@@ -19,33 +21,34 @@ def shapley(
     embeddings: Tensor,
     baseline: Tensor,
     *,
-    exact: int | None = None,
-    budget: int = 300,
+    exact: int = 12,
+    budget: int | None = None,
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Score:
     """s_i = mean over all orders of F(those before i, and i) − F(those before i) (Shapley 1953; Lundberg & Lee 2017).
 
     Tokens that are not there are replaced by the baseline. Those that it leaves as they are take no part, and score
-    zero. The scores add up to F(x) − F(baseline). Where the budget allows all 2ⁿ texts, they are run; otherwise orders
-    are drawn, each with its reverse, and scores come with a standard error.
+    zero. The scores add up to F(x) − F(baseline). Up to `exact` tokens, all 2ⁿ texts are run, if the budget allows it;
+    otherwise orders are drawn, each with its reverse, and scores come with a standard error.
 
-    exact: run all 2ⁿ texts of up to so many tokens, whatever the budget. budget: at most so many passes. seed: of the
-    orders.
+    exact: at most so many tokens are done exactly. budget: at most so many passes; without, 300 for drawn orders. seed:
+    of these.
 
     >>> shapley(lambda x: x.sum((1, 2)), torch.tensor([[2.0], [3.0]]), torch.zeros(2, 1)).score
     tensor([2., 3.], dtype=torch.float64)
     """
     players = (embeddings != baseline).any(-1).nonzero().flatten().tolist()
-    if exact is not None and not 1 <= exact <= 20:
+    if not 1 <= exact <= 20:
         raise InputError(f"exact={exact} was given; expected 1 to 20 tokens: 2ⁿ texts are run.")
     score = torch.zeros(len(embeddings), dtype=torch.float64)
     if not players:
         return Score(score, whole=0.0)
 
     done, count = 0, len(players)
-    everything = 2**count <= budget if exact is None else count <= exact
-    total = 2**count if everything else budget
+    everything = count <= exact and (budget is None or 2**count <= budget)
+    passes = _PASSES if budget is None else budget
+    total = 2**count if everything else passes
 
     def values(kept: Tensor) -> Tensor:
         """The outcome with only some players there, [text, player] → [text]."""
@@ -65,7 +68,7 @@ def shapley(
         worth = values(kept)
         score[players] = _exactly(worth, count)
         return Score(score, whole=float(worth[-1] - worth[0]), said={"sampled": False})
-    mean, error, whole, orders = _drawn(values, count, budget, seed)
+    mean, error, whole, orders = _drawn(values, count, passes, seed)
     score[players] = mean
     errors = torch.zeros_like(score)
     errors[players] = error
