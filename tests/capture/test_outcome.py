@@ -209,7 +209,6 @@ def test_a_function_of_what_a_run_returns() -> None:
     with torch.no_grad():
         row = model_of("GPT-2")(torch.tensor([TEXT])).logits[0, -1]
     assert found.name == "spread, as given" and abs(found.value - float(row.max() - row.min())) < 1e-9
-    assert traced("GPT-2").outcome(found) is found
 
 
 def test_how_the_last_states_are_read_is_the_derivative() -> None:
@@ -254,7 +253,7 @@ def test_a_word_that_is_none_is_refused(given: Any, said: str) -> None:
 
 def test_a_class_that_is_none_is_refused() -> None:
     trace = identiscope.trace(classifier(), TEXT_OF_WORDS)
-    with pytest.raises(InputError, match="'neutral' was given: the classes of .* are negative, positive"):
+    with pytest.raises(InputError, match=r"'neutral' was given: the classes of .* are negative, positive"):
         trace.outcome("neutral")
     with pytest.raises(InputError, match="gives logits for the whole text; leave @2 out"):
         trace.outcome("positive@2")
@@ -282,7 +281,8 @@ def test_arrays_have_no_outcome() -> None:
 
 def test_a_function_must_return_one_number_that_depends_on_the_states() -> None:
     trace = traced("GPT-2")
-    for function in (lambda run: 1.0, lambda run: run.hidden_states[-1][0], lambda run: torch.tensor(3)):
+    functions: Any = (lambda run: 1.0, lambda run: run.hidden_states[-1][0], lambda run: torch.tensor(3))
+    for function in functions:
         with pytest.raises(InputError, match="expected a tensor with one number"):
             _ = trace.outcome(function).value
     with pytest.raises(InputError, match="does not depend on the last hidden states"):
@@ -329,13 +329,9 @@ def test_what_stands_for_nothing_is_said_and_special_tokens_stay() -> None:
 def test_without_the_token_it_is_refused_or_the_mean_stands_for_it() -> None:
     usual = identiscope.occlusion(traced("GPT-2"), outcome="logit:id:7")
     assert usual.attrs["baseline"] == "the mean embedding of the text"
-    with pytest.raises(
-        InputError, match="baseline='mask' was given; .* has no such token. Give another: mean, or zero"
-    ):
+    with pytest.raises(InputError, match=r"baseline='mask' was given; .* has no such token\. Give another"):
         identiscope.occlusion(traced("GPT-2"), outcome="logit:id:7", baseline="mask")
-    with pytest.raises(
-        InputError, match="baseline='silence' was given; expected 'mask', 'unknown', 'padding', 'mean' or 'zero'"
-    ):
+    with pytest.raises(InputError, match="baseline='silence' was given; expected 'mask', 'unknown', 'padding'"):
         identiscope.occlusion(traced("GPT-2"), outcome="logit:id:7", baseline="silence")
     with pytest.raises(InputError, match="are no tokens: give mean or zero"):
         identiscope.occlusion(traced("ViT"), outcome=lambda run: run.hidden_states[-1][0, 0], baseline="mask")
@@ -349,5 +345,5 @@ def test_a_text_of_one_token() -> None:
 
 
 def test_an_outcome_that_does_not_fit_is_one_error_of_all() -> None:
-    with pytest.raises(IdentiscopeError, match="does not know it|came without a tokenizer"):
+    with pytest.raises(IdentiscopeError, match="came without a tokenizer"):
         identiscope.explain(traced("GPT-2"), "word", methods="fast")

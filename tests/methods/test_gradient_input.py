@@ -15,7 +15,7 @@ from reference_outcome import TOLERANCE, answers, gradient, read, value
 def test_of_a_model_it_is_input_times_derivative(family: str) -> None:
     x = ran(family)[1].embeddings
     slopes = gradient(family, x)
-    expected = [sum(x[i, c] * slopes[i, c] for c in range(x.shape[1])) for i in range(len(x))]
+    expected = [sum(float(x[i, c] * slopes[i, c]) for c in range(x.shape[1])) for i in range(len(x))]
     result = identiscope.gradient_input(traced(family), outcome=read)
     np.testing.assert_allclose(result["score"], expected, atol=10 * TOLERANCE[family])
     assert abs(result.attrs["outcome_value"] - value(family, x)) < 10 * TOLERANCE[family]

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from itertools import permutations
+from typing import Any
 
 import numpy as np
 import pytest
@@ -123,7 +124,7 @@ def test_a_text_of_nothing_but_its_baseline_scores_zero() -> None:
         ({"exact": 5, "budget": 21}, r"budget=21 was given; 6 tokens need at least 22 passes"),
     ],
 )
-def test_what_cannot_be_done_is_said(options: dict[str, int], said: str) -> None:
+def test_what_cannot_be_done_is_said(options: dict[str, Any], said: str) -> None:
     answer, x, baseline, _ = game(np.zeros(64), 6)
     with pytest.raises(InputError, match=said):
         shapley(answer, x, baseline, **options)
