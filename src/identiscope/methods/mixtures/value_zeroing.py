@@ -4,15 +4,16 @@ from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from identiscope.errors import InputError
-from identiscope.linalg.decomposition import Moved, pair_blocks, rolled_out, shares
-from identiscope.linalg.jacobian.blocks import normalise
+from identiscope.linalg.decomposition import Moved, rolled_out, shares
+from identiscope.linalg.jacobian.blocks import Norm
 from identiscope.linalg.parts import LayerParts, StreamParts
 from identiscope.methods.mixtures.steps import Steps, check_one_stream
 
-# Pairs whose attention is so far below that of the strongest that no float64 number of the output changes.
-_NOTHING = 0.0
+#: Numbers that are held at a time while vectors of pairs are made.
+_NUMBERS = 2**20
 
 
 def value_zeroing(
@@ -45,22 +46,47 @@ def value_zeroing(
 def _changes(
     attention: Tensor, value: Tensor, projection: Tensor, layer: LayerParts, feed: Callable[[Tensor], Tensor]
 ) -> Tensor:
-    """1 − cos of every pair, [query, key]."""
+    """1 − cos of every pair, [query, key].
+
+    In the precision of the pass: what it rounds off is far below what a whole value changes.
+    """
     step, last = layer.attends[0], layer.feeds
-    bare = Moved(attention.double(), value, projection, None, (), 1.0, None)
-    written = last.after.double()
+    kind = torch.promote_types(last.before.dtype, torch.float32)
+    weights = attention.to(kind)
+    bare = Moved(attention, value, projection, None, (), 1.0, None)
+    moves = torch.stack([bare.of_head(head).to(kind) for head in range(len(projection))], 1)
+    written, fed = last.after.to(kind), last.addition.to(kind)
+    before, addition = step.before.to(kind), step.addition.to(kind)
     found = torch.zeros(len(written), attention.shape[2], dtype=torch.float64, device=attention.device)
-    fed = last.addition.double()
     with torch.no_grad():
-        for some, vectors in pair_blocks(bare):
+        for some in torch.arange(len(written), device=attention.device).split(max(1, _NUMBERS // moves[:, 0].numel())):
             # A pair that no head attends to loses nothing, exactly.
-            attends = (attention[:, some] > _NOTHING).any(0)
-            query, key = attends.nonzero(as_tuple=True)
-            rows = some.to(query.device)[query]
-            left = step.addition.double()[rows] - vectors[query, key]
-            total = step.before.double()[rows] + step.factor * normalise(step.inner, left)
-            state = normalise(step.outer, total)
-            added = fed[rows] if layer.parallel else feed(state.to(last.before.dtype)).double()
-            new = normalise(last.outer, state + last.factor * normalise(last.inner, added))
-            found[rows, key] = 1 - torch.cosine_similarity(new, written[rows], dim=-1)
+            query, key = (attention[:, some] > 0).any(0).nonzero(as_tuple=True)
+            rows = some[query]
+            # [key, query, head] × [key, head, model]: what each query loses with each key.
+            lost = (weights[:, some].permute(2, 1, 0) @ moves)[key, query]
+            total = before[rows] + step.factor * _normalised(step.inner, addition[rows] - lost)
+            state = _normalised(step.outer, total)
+            added = fed[rows] if layer.parallel else feed(state.to(last.before.dtype)).to(kind)
+            new = _normalised(last.outer, state + last.factor * _normalised(last.inner, added))
+            found[rows, key] = _turned(new, written[rows])
     return found.clamp(min=0)
+
+
+def _normalised(norm: Norm | None, x: Tensor) -> Tensor:
+    """The norm applied to [pair, model], in one go: there are many pairs."""
+    if norm is None:
+        return x
+    weight, bias = (None if part is None else part.to(x) for part in (norm.weight, norm.bias))
+    if norm.centred:
+        return functional.layer_norm(x, x.shape[-1:], weight, bias, norm.epsilon)
+    unit = functional.rms_norm(x, x.shape[-1:], weight, norm.epsilon)
+    return unit if bias is None else unit + bias
+
+
+def _turned(new: Tensor, old: Tensor) -> Tensor:
+    """1 − cos of rows, as half the square of what lies between them at the same length: no digits cancel."""
+    first, second = (new * new).sum(-1, dtype=torch.float64), (old * old).sum(-1, dtype=torch.float64)
+    between = new * (second / first).sqrt().to(new.dtype)[:, None] - old
+    turned: Tensor = (between * between).sum(-1, dtype=torch.float64) / (2 * second)
+    return turned
