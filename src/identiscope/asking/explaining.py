@@ -14,6 +14,7 @@ from identiscope.asking.resuming import check_same
 from identiscope.asking.scoring import Scored, scored
 from identiscope.errors import IdentiscopeError, InputError
 from identiscope.linalg.tolerance import VARIANCE_FLOOR
+from identiscope.methods.fields import shared_attention
 from identiscope.methods.outcome_runs import OutcomeRuns
 from identiscope.methods.registry import METHODS, Method, method
 from identiscope.methods.trace_fields import TraceFields, chosen_stream
@@ -74,13 +75,11 @@ def explain(
     kept = {} if resume is None or words else _kept(resume, origin)
     unit = _pass_seconds(runs)
     answers: list[Answer] = []
-    for done, one in enumerate(chosen):
-        tell(progress, one.name, done, len(chosen))
-        if one.name in kept:
-            answers.append(kept[one.name])
-            continue
-        options = {"budget": budget, "seed": seed, "baseline": baseline}
-        answers.append(_asked(one, trace, runs, stream.name, options, unit))
+    options = {"budget": budget, "seed": seed, "baseline": baseline}
+    with shared_attention():
+        for done, one in enumerate(chosen):
+            tell(progress, one.name, done, len(chosen))
+            answers.append(kept.get(one.name) or _asked(one, trace, runs, stream.name, options, unit))
     tell(progress, "", len(chosen), len(chosen))
     return _together(trace, runs, answers, origin, words)
 
@@ -91,7 +90,8 @@ def scores_of(
     """What methods say of an outcome, without what they cost in time."""
     runs = OutcomeRuns(trace, TraceFields(trace, chosen_stream(trace, None)).sources, outcome)
     stream = trace.streams[runs.outcome.stream].name
-    return runs, [_asked(METHODS[name], trace, runs, stream, options, np.nan) for name in methods]
+    with shared_attention():
+        return runs, [_asked(METHODS[name], trace, runs, stream, options, np.nan) for name in methods]
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,6 +7,7 @@ heads' f_h(x_j) among each other, so that no vector is made for each pair of tok
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -36,9 +37,19 @@ class Moved:
         """How many heads share their values."""
         return len(self.projection) // len(self.value)
 
-    def of_head(self, head: int, keys: slice = slice(None)) -> Tensor:
+    @cached_property
+    def _maps(self) -> Tensor:
+        """L of every head's output projection, [head, channel, model]: what norms do is linear in the model's axis."""
+        return self._shaped(self.projection.double())
+
+    def of_head(self, head: int) -> Tensor:
         """L f_h(x_j) of one head, [key, model], but for the scale of the query's norms."""
-        return self._shaped(self.value[head // self.group, keys].double() @ self.projection[head].double())
+        return self.value[head // self.group].double() @ self._maps[head]
+
+    def of_keys(self, keys: slice) -> Tensor:
+        """The same of all heads for some keys, [key, head, model]."""
+        values = self.value[:, keys].double().repeat_interleave(self.group, 0)
+        return torch.einsum("hkc,hcm->khm", values, self._maps)
 
     def _shaped(self, parts: Tensor) -> Tensor:
         parts = parts * self.factor
@@ -72,19 +83,14 @@ class Moved:
 
     def moved_part(self) -> Tensor:
         """What attention brings to each query from all keys together, [query, model], without the output's bias."""
-        total = self.attention.new_zeros(self.attention.shape[1], self.projection.shape[2])
-        for head in range(len(self.projection)):
-            context = self.attention[head] @ self.value[head // self.group].double()
-            total += context @ self.projection[head].double()
-        return self._shaped(total) * self.scale
+        context = self.attention @ self.value.double().repeat_interleave(self.group, 0)
+        return torch.einsum("hqc,hcm->qm", context, self._maps) * self.scale
 
     def itself(self) -> Tensor:
         """What attention brings to each query from its own place, [query, model]; queries and keys are the same."""
-        total = self.attention.new_zeros(self.attention.shape[1], self.projection.shape[2])
-        for head in range(len(self.projection)):
-            weight = self.attention[head].diagonal()[:, None]
-            total += weight * self.of_head(head)
-        return total * self.scale
+        weights = self.attention.diagonal(dim1=1, dim2=2)[..., None]
+        context = weights * self.value.double().repeat_interleave(self.group, 0)
+        return torch.einsum("hqc,hcm->qm", context, self._maps) * self.scale
 
 
 def moved(
@@ -114,7 +120,7 @@ def part_sizes(parts: Moved) -> Tensor:
     block = max(1, _NUMBERS // (heads * parts.projection.shape[2]))
     for begin in range(0, keys, block):
         some = slice(begin, min(begin + block, keys))
-        vectors = torch.stack([parts.of_head(head, some) for head in range(heads)], 1)
+        vectors = parts.of_keys(some)
         gram = vectors @ vectors.mT
         weights = parts.attention[:, :, some].permute(2, 1, 0)
         squares[:, some] = ((weights @ gram) * weights).sum(-1).T

@@ -4,7 +4,9 @@ A method's positional parameters are fields. `FIELDS` says what each is; `LayerF
 heads, `trace_fields.TraceFields` those of a whole trace, where a field of a layer becomes a sequence of such.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -22,6 +24,31 @@ from identiscope.methods.maps.factored import row_slices
 if TYPE_CHECKING:
     from identiscope.capture import Site, Stream, Trace
     from identiscope.methods.outcome_runs import OutcomeRuns
+
+#: Raw attention that several methods read, by site; and the most cells of a layer that are kept for them.
+_KEPT: ContextVar[dict[int, Tensor] | None] = ContextVar("attention that methods share", default=None)
+_MOST_KEPT = 2**21
+
+
+@contextmanager
+def shared_attention() -> Iterator[None]:
+    """A block in which raw attention of a trace, which must outlive it, is made once for all methods."""
+    before = _KEPT.set({})
+    try:
+        yield
+    finally:
+        _KEPT.reset(before)
+
+
+def _shared(site: "Site") -> Tensor | None:
+    """All heads of a site, if they are shared, and not too large for that."""
+    kept = _KEPT.get()
+    if kept is None or len(site.heads) * site.queries * site.keys > _MOST_KEPT:
+        return None
+    if id(site) not in kept:
+        kept[id(site)] = site.attentions()
+    return kept[id(site)]
+
 
 #: Name → axes and meaning. Those above the blank line are of a layer; of a whole trace they are sequences of such.
 FIELDS: Mapping[str, str] = {
@@ -157,6 +184,9 @@ class LayerFields:
         """Raw attention of some consecutive queries, [head, query, key]."""
         if self.weights is not None:
             return self.weights[:, rows]
+        whole = _shared(self.site)
+        if whole is not None:
+            return whole[[self.site.place(head) for head in self.heads], rows]
         chosen = range(self.site.queries)[rows]
         return torch.stack([self.site.attention(head, chosen) for head in self.heads])
 

@@ -66,8 +66,15 @@ class OutcomeRuns:
 
     def gradients(self, embeddings: Tensor) -> tuple[Tensor, Tensor]:
         """The outcome of each of several inputs, and its derivative by each: [text], [text, input, model]."""
+        if embeddings.shape == self.embeddings.shape and torch.equal(embeddings, self.embeddings):
+            return self._own_gradient
         found = [self._gradient(part) for part in embeddings.split(self.runner.at_a_time)]
         return torch.cat([value for value, _ in found]), torch.cat([gradient for _, gradient in found])
+
+    @cached_property
+    def _own_gradient(self) -> tuple[Tensor, Tensor]:
+        """Of the text as it is, which several methods ask for."""
+        return self._gradient(self.embeddings)
 
     def _gradient(self, embeddings: Tensor, rule: Any = None) -> tuple[Tensor, Tensor]:
         x = embeddings.detach().clone().requires_grad_()
