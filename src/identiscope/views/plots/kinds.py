@@ -106,9 +106,13 @@ def draw_token(result: xr.Dataset, ax: Axes, *, values: str | None = None, token
 
 
 def draw_score(result: xr.Dataset, ax: Axes, *, values: str | None = None) -> Axes:
-    """A bar for every input token: blue up, and orange down."""
+    """A bar for every input token: blue up, and orange down; with its standard error, where it was estimated."""
     chosen = _variable(result, values, lambda axes: axes == ("input",))
-    return _bars(result[chosen], result["input_token"].values, ax, _spoken(chosen))
+    _bars(result[chosen], result["input_token"].values, ax, _spoken(chosen))
+    if f"{chosen}_error" in result:
+        heights, errors = result[chosen].values.astype(float), result[f"{chosen}_error"].values.astype(float)
+        ax.errorbar(np.arange(len(heights)), heights, errors, fmt="none", ecolor="#000000", capsize=2, linewidth=0.8)
+    return ax
 
 
 def draw_freedom(result: xr.Dataset, ax: Axes, *, values: str | None = None, row: int | None = None) -> Axes:
