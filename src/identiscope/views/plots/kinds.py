@@ -182,7 +182,9 @@ def matrix(cells: xr.DataArray, ax: Axes, label: str, result: xr.Dataset) -> Non
         scale = FuncNorm((np.sqrt, np.square), vmin=0, vmax=float(np.max(finite, initial=0)) or 1.0)
         image = ax.imshow(numbers, cmap=POSITIVE, norm=scale, interpolation="nearest", aspect="auto")
         bar = ax.figure.colorbar(image, ax=ax, label=f"{label} (square-root scale)")
-        bar.set_ticks([round(float(scale.vmax or 1.0) * share, 3) for share in (0, 0.04, 0.25, 1)])
+        marks = [float(scale.vmax or 1.0) * share for share in (0, 0.04, 0.25, 1)]
+        # Rounded as text alone: a mark above the largest number would lengthen the bar.
+        bar.set_ticks(marks, labels=[f"{mark:.3f}" if marks[-1] >= 0.01 else f"{mark:.1e}" for mark in marks])
     for axis, way in ((columns, "x"), (rows, "y")):
         name_axis(ax, way, result[f"{axis}_token"].values if f"{axis}_token" in result else _labels(cells, axis))
 
