@@ -1,8 +1,8 @@
 """Draw the picture of each method that explains an outcome: `python docs/method_figures.py [NAME …]`.
 
-Each is a function here of its method's name; `explain` draws the methods side by side. Two texts are used: a short review
-for `minilm`, whose outcome is the likeness to a second text, and a sentence for `smollm2`, which says the next word. What
-each method took and promised is printed.
+Each is a function here of its method's name; `explain` draws the methods side by side. Two texts are used: a short
+review for `minilm`, whose outcome is the likeness to a second text, and a sentence for `smollm2`, which says the next
+word. What each method took and promised is printed.
 """
 
 import sys
@@ -89,6 +89,7 @@ def both(name: str, **options: Any) -> None:
 
 
 def weighted_norm() -> None:
+    """Attention beside the length of what it moves."""
     raw, result = asked("attention", film()), asked("weighted_norm", film())
     left, right = panels(2)
     heat(raw, raw["attention"].isel(layer=3).mean("head"), left, "layer 3: attention, mean over heads", "attention")
@@ -97,6 +98,7 @@ def weighted_norm() -> None:
 
 
 def gradient_attention() -> None:
+    """Two layers, heads added up."""
     result = asked("gradient_attention", film(), outcome=TOUCHING)
     left, right = panels(2)
     for ax, layer in ((left, 3), (right, 5)):
@@ -105,10 +107,13 @@ def gradient_attention() -> None:
 
 
 def attention_attribution() -> None:
+    """One layer, and the importance of every head."""
     result = asked("attention_attribution", film(), outcome=TOUCHING)
     print(result["outcome_change"].values, result["completeness_residual"].values)
     left, right = panels(2)
-    heat(result, result["attention_attribution"].isel(layer=3).sum("head"), left, "layer 3, sum of heads", "attribution")
+    heat(
+        result, result["attention_attribution"].isel(layer=3).sum("head"), left, "layer 3, sum of heads", "attribution"
+    )
     _heads(result, right)
     save("attention_attribution")
 
@@ -116,12 +121,13 @@ def attention_attribution() -> None:
 def _heads(result: xr.Dataset, ax: Axes, name: str = "head_importance", reach: float | None = None) -> None:
     cells = result[name].transpose("layer", "head").values
     limits = {"cmap": "PuOr_r", "vmin": -reach, "vmax": reach} if reach else {"cmap": "viridis"}
-    image = ax.imshow(cells, aspect="auto", interpolation="nearest", **limits)  # type: ignore[arg-type]
+    image = ax.imshow(cells, aspect="auto", interpolation="nearest", **limits)
     plt.colorbar(image, ax=ax, label=name.replace("_", " "))
     ax.set(xlabel="head", ylabel="layer")
 
 
 def attention_flow() -> None:
+    """Beside rollout."""
     rolled, result = asked("rollout", film()), asked("attention_flow", film())
     print(result["decided_by_input"].values, result.attrs["largest_gap"])
     left, right = panels(2)
@@ -131,6 +137,7 @@ def attention_flow() -> None:
 
 
 def residual_norm() -> None:
+    """What the last states are made of, and how much is from others."""
     result = asked("residual_norm", film())
     left, right = panels(2)
     heat(result, result["mixture"].isel(layer=-1), left, "all six layers", "share")
@@ -140,6 +147,7 @@ def residual_norm() -> None:
 
 
 def layer_norm_norm() -> None:
+    """Mixing ratios before and behind the norm."""
     result, plain = asked("layer_norm_norm", film()), asked("residual_norm", film())
     ax = panels(1, 6.0, 3.0)[0]
     for one, name, colour in ((plain, "before the norm", DOWN), (result, "behind it", UP)):
@@ -151,18 +159,22 @@ def layer_norm_norm() -> None:
 
 
 def globenc() -> None:
+    """One layer and all."""
     last("globenc", title="all six layers")
 
 
 def alti() -> None:
+    """One layer and all."""
     last("alti", title="all six layers")
 
 
 def value_zeroing() -> None:
+    """One layer and all."""
     last("value_zeroing", title="all six layers")
 
 
 def gradient_rollout() -> None:
+    """With the identity and without."""
     result = asked("gradient_rollout", film(), outcome=TOUCHING)
     cells = result["gradient_rollout"].isel(layer=-1).transpose("output", "input")
     left, right = panels(2)
@@ -172,6 +184,7 @@ def gradient_rollout() -> None:
 
 
 def head_output_gradient() -> None:
+    """One layer, and the agreement of every head with its attention."""
     result = asked("head_output_gradient", film())
     left, right = panels(2)
     share = result["head_output_gradient"].isel(layer=3).mean("head")
@@ -181,34 +194,42 @@ def head_output_gradient() -> None:
 
 
 def gradient_input() -> None:
+    """Both texts."""
     both("gradient_input")
 
 
 def saliency() -> None:
+    """Both texts."""
     both("saliency")
 
 
 def integrated_gradients() -> None:
+    """Both texts."""
     both("integrated_gradients")
 
 
 def smooth_gradient() -> None:
+    """Both texts, with error bars."""
     both("smooth_gradient")
 
 
 def attention_lrp() -> None:
+    """Both texts."""
     both("attention_lrp")
 
 
 def occlusion() -> None:
+    """Both texts."""
     both("occlusion")
 
 
 def shapley() -> None:
+    """Both texts: drawn, and exact."""
     both("shapley")
 
 
 def kernel_shap() -> None:
+    """Beside exact values."""
     result, exact = asked("kernel_shap", france()), asked("shapley", france())
     ax = panels(1, 6.0, 2.9)[0]
     at = np.arange(len(result["score"]))
@@ -223,6 +244,7 @@ def kernel_shap() -> None:
 
 
 def alti_logit() -> None:
+    """Of all layers, and by layer."""
     result = asked("alti_logit", france())
     left, right = panels(2)
     identiscope.plot(result, left)
@@ -232,6 +254,7 @@ def alti_logit() -> None:
 
 
 def direct_logit_attribution() -> None:
+    """By head, by layer, and the logit lens."""
     result = asked("direct_logit_attribution", france(), outcome="Paris-London")
     left, right = panels(2)
     reach = float(np.abs(result["by_head"].values).max())
@@ -246,6 +269,7 @@ def direct_logit_attribution() -> None:
 
 
 def flow_routes() -> None:
+    """The graph of routes."""
     result = asked("flow_routes", france(), threshold=0.03)
     ax = panels(1, 7.0, 5.4)[0]
     names = ("edge_layer", "edge_query", "edge_key", "edge_head", "edge_weight")
@@ -267,6 +291,7 @@ def flow_routes() -> None:
 
 
 def explain() -> None:
+    """All methods on the review."""
     result = identiscope.explain(film(), TOUCHING, methods="all")
     identiscope.plot(result)
     save("explain")

@@ -171,6 +171,17 @@ def test_the_readme_s_python_runs() -> None:
     assert float(names["other"].total_variation.max()) > 0.1
 
 
+def test_the_page_on_explanations_runs() -> None:
+    text = (PROJECT / "docs" / "explain.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
+    matplotlib.use("Agg")
+    names: dict[str, Any] = {}
+    exec(code, names)
+    plt.close("all")
+    assert names["result"].sizes["method"] == 3
+    assert len(names["table"]) == 3 * names["result"].sizes["input"]
+
+
 def run_chapter(number: int, names: dict[str, Any]) -> dict[str, Any]:
     """Run the Python of one chapter of the tutorial; the names it has in the end."""
     text = (PROJECT / "docs" / "tutorial.md").read_text(encoding="utf-8")

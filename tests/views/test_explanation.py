@@ -72,3 +72,11 @@ def test_a_figure_grows_with_methods_and_names_them_whole() -> None:
         assert all(label.get_window_extent().x0 >= 0 for label in ax.get_yticklabels())
     assert [label.get_text() for label in axes[0].get_yticklabels()] == NAMES[:2]
     plt.close("all")
+
+
+def test_agreement_names_methods_in_full_where_there_is_room(capsys: pytest.CaptureFixture[str]) -> None:
+    print_explanation(explanation(2), 1)
+    said = capsys.readouterr().out.splitlines()
+    table = said.index(next(line for line in said if line.startswith("Do they agree?")))
+    assert said[table + 1].split() == NAMES[:2]
+    assert said[table + 2].split() == ["attention", "1.000", "0.000"]

@@ -8,12 +8,13 @@ from rich.console import Console
 from rich.text import Text
 
 from identiscope.token_text import begins_word, shown_token
-from identiscope.views.tables.terminal import console, print_table
+from identiscope.views.tables.terminal import WIDTH, console, print_table
 
 #: Red speaks for the outcome, blue against it, as in plots: told apart by colour-blind readers too.
 _FOR, _AGAINST = (178, 24, 43), (33, 102, 172)
 #: Methods whose agreement is shown as a whole table; of more, each with those that it agrees with the most.
 _MOST_COLUMNS = 10
+_AGREEMENT = "Spearman's correlation of the sizes of scores: 1 where two methods put the words in the same order"
 
 
 def ranked(result: xr.Dataset, method: int, most: int) -> list[tuple[int, float]]:
@@ -155,10 +156,12 @@ def _print_agreement(result: xr.Dataset, screen: Console) -> None:
         return
     names = [str(result["method"].values[place]) for place in known]
     table = result["agreement"].values[np.ix_(known, known)]
-    title = "Do they agree? Spearman's correlation of the sizes of scores"
+    title = "Do they agree?"
     if len(known) <= _MOST_COLUMNS:
-        columns = {"": "left"} | {_short(name): "right" for name in names}
+        whole = max(map(len, names)) + sum(len(name) + 2 for name in names) <= WIDTH
+        columns = {"": "left"} | {name if whole else _short(name): "right" for name in names}
         print_table(title, columns, [(name, *map(float, row)) for name, row in zip(names, table, strict=True)], screen)
+        screen.print(_AGREEMENT, style="dim")
         return
     rows = []
     for place, name in enumerate(names):
@@ -168,6 +171,7 @@ def _print_agreement(result: xr.Dataset, screen: Console) -> None:
         nearest = ", ".join(f"{other} {value:.2f}" for value, other in others[:3])
         rows.append((name, mean, nearest))
     print_table(title, {"method": "left", "mean": "right", "nearest": "left"}, rows, screen)
+    screen.print(_AGREEMENT, style="dim")
 
 
 def _short(name: str) -> str:
