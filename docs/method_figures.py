@@ -19,7 +19,6 @@ import xarray as xr
 from matplotlib.axes import Axes
 
 import identiscope
-from identiscope.token_text import drawn_token
 from identiscope.views.plots.attention import name_bars
 from identiscope.views.plots.kinds import DOWN, UP, matrix
 
@@ -230,12 +229,13 @@ def shapley() -> None:
 
 def kernel_shap() -> None:
     """Beside exact values."""
-    result, exact = asked("kernel_shap", france()), asked("shapley", france())
+    asked("kernel_shap", france())
+    result, exact = asked("kernel_shap", france(), budget=150), asked("shapley", france())
     ax = panels(1, 6.0, 2.9)[0]
     at = np.arange(len(result["score"]))
     ax.bar(at - 0.2, exact["score"].values, 0.38, color="#999999", label="exact (shapley)")
     errors = result["score_error"].values
-    ax.bar(at + 0.2, result["score"].values, 0.38, yerr=errors, color=UP, capsize=2, label="kernel_shap ± error")
+    ax.bar(at + 0.2, result["score"].values, 0.38, yerr=errors, color=UP, capsize=2, label="kernel_shap, 150 passes")
     name_bars(ax, result["input_token"].values)
     ax.axhline(0, color="#000000", linewidth=0.8)
     ax.set(ylabel="score")
@@ -271,22 +271,8 @@ def direct_logit_attribution() -> None:
 def flow_routes() -> None:
     """The graph of routes."""
     result = asked("flow_routes", france(), threshold=0.03)
-    ax = panels(1, 7.0, 5.4)[0]
-    names = ("edge_layer", "edge_query", "edge_key", "edge_head", "edge_weight")
-    edges = np.stack([result[name].values for name in names], 1)
-    print(len(edges), "edges")
-    for layer, query, key, head, weight in edges:
-        if head == -2:
-            size = 60 * weight
-            ax.scatter([query], [layer + 0.5], s=size, color=DOWN, marker="s", zorder=3, linewidths=0)
-        else:
-            colour = "#888888" if head == -1 else UP
-            width, alpha = 4 * weight**0.5, min(1, 0.25 + weight)
-            ax.plot([key, query], [layer, layer + 1], color=colour, alpha=alpha, linewidth=width, zorder=2 + head)
-    tokens = [drawn_token(token) for token in result["input_token"].values]
-    ax.set_xticks(range(len(tokens)), tokens)
-    ax.set(ylabel="layer", ylim=(-0.3, 30.3))
-    ax.set_title("blue: heads; grey: the stream; orange: feed-forward", loc="left", fontsize="medium")
+    print(result.sizes["edge"], "edges")
+    identiscope.plot(result, panels(1, 7.0, 5.4)[0], graph=True)
     save("flow_routes")
 
 

@@ -107,8 +107,8 @@ def draw_token(result: xr.Dataset, ax: Axes, *, values: str | None = None, token
 
 
 def draw_score(result: xr.Dataset, ax: Axes, *, values: str | None = None, graph: bool = False) -> Axes:
-    """A bar for every input token: blue up, and orange down, with its standard error where it was estimated; or the graph
-    of what led there, where there is one."""
+    """A bar for every input token: blue up, and orange down, with its standard error where it was estimated; or the
+    graph of what led there, where there is one."""
     if graph:
         return plot_graph(result, ax)
     chosen = _variable(result, values, lambda axes: axes == ("input",))
