@@ -106,14 +106,15 @@ def gradient_attention() -> None:
 
 
 def attention_attribution() -> None:
-    """One layer, and the importance of every head."""
+    """One layer, the importance of every head, and the tree."""
     result = asked("attention_attribution", film(), outcome=TOUCHING)
     print(result["outcome_change"].values, result["completeness_residual"].values)
-    left, right = panels(2)
-    heat(
-        result, result["attention_attribution"].isel(layer=3).sum("head"), left, "layer 3, sum of heads", "attribution"
-    )
-    _heads(result, right)
+    left, middle, right = panels(3)
+    cells = result["attention_attribution"].isel(layer=3).sum("head")
+    heat(result, cells, left, "layer 3, sum of heads", "attribution")
+    _heads(result, middle)
+    identiscope.plot(identiscope.attribution_tree(result), right)
+    right.set_title("attribution tree", loc="left", fontsize="medium")
     save("attention_attribution")
 
 
