@@ -71,6 +71,8 @@ def draw_mixture(
     """What hidden tokens are made of: a row each, of one layer, the last by default; or one `token` in all layers."""
     chosen = _variable(result, values, lambda axes: {"output", "input"} <= set(axes))
     part = result[chosen]
+    # What every head has one of is seen as their mean.
+    part = part.mean("head") if "head" in part.dims else part
     if token is not None:
         if layer is not None:
             raise InputError(
