@@ -54,6 +54,38 @@ def test_every_method_has_its_page(generate: Any, name: str) -> None:
     assert "** …" not in text, "the page was begun by docs/generate.py, and not completed"
 
 
+#: Pages whose example is whole: it traces a text of its own.
+EXAMPLES = {
+    name: codes
+    for name in METHODS
+    if (page := PROJECT / "docs" / "methods" / f"{name}.md").exists()
+    and (codes := re.findall(r"```python\n(trace = .*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL))
+}
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_the_example_of_a_page_runs(name: str, minilm: identiscope.Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As it is written, but that the model is loaded once for all pages; the method's answer is what `result` is."""
+    traced = identiscope.trace
+    monkeypatch.setattr(identiscope, "trace", lambda _, text: traced(minilm, text))
+    matplotlib.use("Agg")
+    for code in EXAMPLES[name]:
+        names: dict[str, Any] = {"identiscope": identiscope}
+        exec(code, names)
+        assert names["result"].attrs["method"] == name
+    plt.close("all")
+
+
+def test_pictures_are_small_and_those_that_are_drawn() -> None:
+    """Each is on the page of its method, and docs/method_figures.py draws it."""
+    images = PROJECT / "docs" / "images" / "methods"
+    source = (PROJECT / "docs" / "method_figures.py").read_text(encoding="utf-8")
+    for path in images.iterdir():
+        assert path.stat().st_size < 60_000 and f"\ndef {path.stem}() -> None:" in source, path.name
+        shown_on = PROJECT / "docs" / ("explain.md" if path.stem == "explain" else f"methods/{path.stem}.md")
+        assert f"images/methods/{path.name})" in shown_on.read_text(encoding="utf-8")
+
+
 def test_the_page_on_adding_a_method_is_true(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """File, line and reference test, to the letter; then the contract."""
     page = (PROJECT / "docs" / "add-a-method.md").read_text(encoding="utf-8")
@@ -137,6 +169,17 @@ def test_the_readme_s_python_runs() -> None:
     exec(code, names)
     assert names["trace"].verify().error < 5e-6
     assert float(names["other"].total_variation.max()) > 0.1
+
+
+def test_the_page_on_explanations_runs() -> None:
+    text = (PROJECT / "docs" / "explain.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
+    matplotlib.use("Agg")
+    names: dict[str, Any] = {}
+    exec(code, names)
+    plt.close("all")
+    assert names["result"].sizes["method"] == 3
+    assert len(names["table"]) == 3 * names["result"].sizes["input"]
 
 
 def run_chapter(number: int, names: dict[str, Any]) -> dict[str, Any]:

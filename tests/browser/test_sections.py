@@ -223,3 +223,28 @@ def test_a_section_of_another_version_says_so_and_the_others_are_drawn(open_page
     tab = open_page(path)
     assert tab.inner_text("[role=alert]") == "Later could not be drawn: this viewer knows no section of kind hologram"
     assert len(own_shares(tab, "first-way")) == 3
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_the_rows_of_a_strip_have_room_for_whole_names(open_page: Any, width: int) -> None:
+    """The cells begin behind the longest name, which the pointer finds: a cell's column is where its word is."""
+    names = ["a", "hidden_token_attribution"]
+    cells = shares(3, 2, COUNT)
+    tokens = {"method": names, "input_token": ("input", WORDS)}
+    arrays = {"share": (("method", "input"), cells)}
+    result = make_result("explain", arrays, coordinates=tokens, provenance={"kind": "explanation"})
+    tab = open_page(result_page(result), width=width)
+    box = tab.locator("#explain canvas").bounding_box()
+    needed = tab.evaluate(
+        """name => { const c = document.createElement("canvas").getContext("2d");
+        c.font = "11px system-ui, sans-serif"; return c.measureText(name).width }""",
+        names[1],
+    )
+    y = box["y"] + 6 + 26 * 1.5
+    said = []
+    for step in range(0, 60, 4):
+        tab.mouse.move(box["x"] + needed + step, y)
+        said.append(tab.inner_text("#explain .said"))
+    told = [one for one in said if names[1] in one]
+    assert names[1] not in said[0], "the cells begin where the name still is"
+    assert told[0] == f"{names[1]}: {WORDS[0]} (0) is {cells[1, 0]:.3f}"

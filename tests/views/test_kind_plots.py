@@ -134,3 +134,12 @@ def test_what_cannot_be_drawn_is_said() -> None:
     bare = make_result("toy", {"toy": (("place",), [1.0])}, provenance={"kind": "map"})
     with pytest.raises(InputError, match="no array that can be drawn as its kind is"):
         identiscope.plot(bare, Figure().add_subplot())
+
+
+def test_an_estimated_score_has_error_bars() -> None:
+    result = made("score")
+    assert not drawn(result).containers[1:]
+    result["toy_error"] = ("input", np.array([0.1, 0.0, 0.2, 0.3]))
+    _, errors = drawn(result).containers
+    ends = np.array(errors.lines[2][0].get_segments())[:, :, 1]
+    np.testing.assert_allclose(np.diff(ends)[:, 0] / 2, result["toy_error"].values)

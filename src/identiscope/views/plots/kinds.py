@@ -71,6 +71,8 @@ def draw_mixture(
     """What hidden tokens are made of: a row each, of one layer, the last by default; or one `token` in all layers."""
     chosen = _variable(result, values, lambda axes: {"output", "input"} <= set(axes))
     part = result[chosen]
+    # What every head has one of is seen as their mean.
+    part = part.mean("head") if "head" in part.dims else part
     if token is not None:
         if layer is not None:
             raise InputError(
@@ -107,11 +109,16 @@ def draw_token(result: xr.Dataset, ax: Axes, *, values: str | None = None, token
 
 
 def draw_score(result: xr.Dataset, ax: Axes, *, values: str | None = None, graph: bool = False) -> Axes:
-    """A bar for every input token: blue up, and orange down; or the graph of what led there, where there is one."""
+    """A bar for every input token: blue up, and orange down, with its standard error where it was estimated; or the
+    graph of what led there, where there is one."""
     if graph:
         return plot_graph(result, ax)
     chosen = _variable(result, values, lambda axes: axes == ("input",))
-    return _bars(result[chosen], result["input_token"].values, ax, _spoken(chosen))
+    _bars(result[chosen], result["input_token"].values, ax, _spoken(chosen))
+    if f"{chosen}_error" in result:
+        heights, errors = result[chosen].values.astype(float), result[f"{chosen}_error"].values.astype(float)
+        ax.errorbar(np.arange(len(heights)), heights, errors, fmt="none", ecolor="#000000", capsize=2, linewidth=0.8)
+    return ax
 
 
 def draw_freedom(result: xr.Dataset, ax: Axes, *, values: str | None = None, row: int | None = None) -> Axes:
@@ -181,7 +188,9 @@ def matrix(cells: xr.DataArray, ax: Axes, label: str, result: xr.Dataset) -> Non
         scale = FuncNorm((np.sqrt, np.square), vmin=0, vmax=float(np.max(finite, initial=0)) or 1.0)
         image = ax.imshow(numbers, cmap=POSITIVE, norm=scale, interpolation="nearest", aspect="auto")
         bar = ax.figure.colorbar(image, ax=ax, label=f"{label} (square-root scale)")
-        bar.set_ticks([round(float(scale.vmax or 1.0) * share, 3) for share in (0, 0.04, 0.25, 1)])
+        marks = [float(scale.vmax or 1.0) * share for share in (0, 0.04, 0.25, 1)]
+        # Rounded as text alone: a mark above the largest number would lengthen the bar.
+        bar.set_ticks(marks, labels=[f"{mark:.3f}" if marks[-1] >= 0.01 else f"{mark:.1e}" for mark in marks])
     for axis, way in ((columns, "x"), (rows, "y")):
         name_axis(ax, way, result[f"{axis}_token"].values if f"{axis}_token" in result else _labels(cells, axis))
 

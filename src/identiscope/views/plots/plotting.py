@@ -68,13 +68,20 @@ def plot(result: xr.Dataset, ax: Axes | None = None, **options: Any) -> Axes:
             return function(result, ax, **options)
     import matplotlib.pyplot as plt
 
-    figure, ax = plt.subplots(figsize=(7, 4.5), layout="constrained")
+    figure, ax = plt.subplots(figsize=_size(result), layout="constrained")
     try:
         with using(result):
             return function(result, ax, **options)
     except InputError:
         plt.close(figure)  # or a notebook would show it, empty
         raise
+
+
+def _size(result: xr.Dataset) -> tuple[float, float]:
+    """Of a new figure, in inches: where every method has a row, with room for its name, and for many words."""
+    if not {"method", "input"} <= set(result.dims):
+        return 7, 4.5
+    return min(max(7.0, 3 + 0.3 * result.sizes["input"]), 16), max(4.5, 1.6 + 0.22 * result.sizes["method"])
 
 
 def save_figure(figure: Figure, path: Path, **options: Any) -> Path:

@@ -31,6 +31,8 @@ import { number, shown } from "./text.js";
  */
 
 const MARGIN = { left: 66, bottom: 66, top: 6, right: 6 };
+/** Letters of a row's name: of a token of a map; and of a strip, whose rows are few and have names such as those of methods. */
+const ROW_LETTERS = { map: 9, strip: 32 };
 
 /** @param {PanelOptions} options */
 export function makeMapPanel(options) {
@@ -47,6 +49,9 @@ export function makeMapPanel(options) {
   /** @type {{row: number, column: number}|null} */
   let hovered = null;
   const area = { width: 0, height: 0 };
+  const margin = { left: MARGIN.left };
+  const rowName = (/** @type {number} */ row) =>
+    content ? shown(content.rowLabel(row), options.cellHeight ? ROW_LETTERS.strip : ROW_LETTERS.map) : "";
 
   const cellSize = () =>
     content
@@ -56,10 +61,18 @@ export function makeMapPanel(options) {
         }
       : { x: 1, y: 1 };
 
+  /** As wide as the widest name of a row, as long as most is left for the cells. @param {number} width */
+  function roomForNames(width) {
+    context.font = "600 11px system-ui, sans-serif";
+    const widths = Array.from({ length: content?.rows ?? 0 }, (_, row) => context.measureText(rowName(row)).width);
+    return Math.min(Math.max(MARGIN.left, Math.ceil(Math.max(...widths)) + 10), 0.42 * width);
+  }
+
   function measure() {
     if (!content) return;
     const width = Math.max(120, element.clientWidth);
-    area.width = width - MARGIN.left - MARGIN.right;
+    margin.left = options.cellHeight ? roomForNames(width) : MARGIN.left;
+    area.width = width - margin.left - MARGIN.right;
     const square = area.width * Math.min(1.25, Math.max(0.25, content.rows / content.columns));
     area.height = options.cellHeight ? options.cellHeight * content.rows : square;
     const height = area.height + MARGIN.top + MARGIN.bottom;
@@ -75,17 +88,17 @@ export function makeMapPanel(options) {
     const theme = options.theme();
     const { left, top } = options.window;
     const size = cellSize();
-    const width = area.width + MARGIN.left + MARGIN.right;
+    const width = area.width + margin.left + MARGIN.right;
     context.clearRect(0, 0, width, area.height + MARGIN.top + MARGIN.bottom);
     context.save();
     context.beginPath();
-    context.rect(MARGIN.left, MARGIN.top, area.width, area.height);
+    context.rect(margin.left, MARGIN.top, area.width, area.height);
     context.clip();
     context.imageSmoothingEnabled = size.x < 1;
     const offset = options.cellHeight ? 0 : top;
     context.drawImage(
       painted,
-      MARGIN.left - left * size.x,
+      margin.left - left * size.x,
       MARGIN.top - offset * size.y,
       content.columns * size.x,
       content.rows * size.y,
@@ -97,8 +110,8 @@ export function makeMapPanel(options) {
       context.lineWidth = 1;
       for (const y of [(row - offset) * size.y - 1, (row + 1 - offset) * size.y + 1]) {
         context.beginPath();
-        context.moveTo(MARGIN.left, MARGIN.top + y);
-        context.lineTo(MARGIN.left + area.width, MARGIN.top + y);
+        context.moveTo(margin.left, MARGIN.top + y);
+        context.lineTo(margin.left + area.width, MARGIN.top + y);
         context.stroke();
       }
     };
@@ -106,16 +119,16 @@ export function makeMapPanel(options) {
     if (hovered) {
       context.strokeStyle = theme.ink;
       context.lineWidth = 1;
-      const x = MARGIN.left + (hovered.column - left) * size.x;
+      const x = margin.left + (hovered.column - left) * size.x;
       const y = MARGIN.top + (hovered.row - offset) * size.y;
       context.globalAlpha = 0.55;
       context.strokeRect(x, MARGIN.top - 2, Math.max(size.x, 2), area.height + 4);
-      context.strokeRect(MARGIN.left - 2, y, area.width + 4, Math.max(size.y, 2));
+      context.strokeRect(margin.left - 2, y, area.width + 4, Math.max(size.y, 2));
     }
     context.restore();
     context.strokeStyle = theme.line;
     context.lineWidth = 1;
-    context.strokeRect(MARGIN.left - 0.5, MARGIN.top - 0.5, area.width + 1, area.height + 1);
+    context.strokeRect(margin.left - 0.5, MARGIN.top - 0.5, area.width + 1, area.height + 1);
     labels(theme, size, offset);
   }
 
@@ -143,12 +156,12 @@ export function makeMapPanel(options) {
       const y = MARGIN.top + (row + 0.5 - offset) * size.y;
       if (y > MARGIN.top + area.height) break;
       if (y < MARGIN.top || !style(row, every.row, pointedRow)) continue;
-      context.fillText(shown(content.rowLabel(row), 9), MARGIN.left - 6, y, MARGIN.left - 8);
+      context.fillText(rowName(row), margin.left - 6, y, margin.left - 8);
     }
     for (let column = Math.max(0, Math.floor(options.window.left)); column < content.columns; column++) {
-      const x = MARGIN.left + (column + 0.5 - options.window.left) * size.x;
-      if (x > MARGIN.left + area.width) break;
-      if (x < MARGIN.left || !style(column, every.column, hovered?.column)) continue;
+      const x = margin.left + (column + 0.5 - options.window.left) * size.x;
+      if (x > margin.left + area.width) break;
+      if (x < margin.left || !style(column, every.column, hovered?.column)) continue;
       context.save();
       context.translate(x, MARGIN.top + area.height + 6);
       context.rotate(-Math.PI / 2);
@@ -163,10 +176,10 @@ export function makeMapPanel(options) {
     const box = canvas.getBoundingClientRect();
     const size = cellSize();
     const offset = options.cellHeight ? 0 : options.window.top;
-    const column = Math.floor((event.clientX - box.left - MARGIN.left) / size.x + options.window.left);
+    const column = Math.floor((event.clientX - box.left - margin.left) / size.x + options.window.left);
     const row = Math.floor((event.clientY - box.top - MARGIN.top) / size.y + offset);
     const inside = row >= 0 && row < content.rows && column >= 0 && column < content.columns;
-    const seen = event.clientX - box.left >= MARGIN.left && event.clientY - box.top <= MARGIN.top + area.height;
+    const seen = event.clientX - box.left >= margin.left && event.clientY - box.top <= MARGIN.top + area.height;
     return inside && seen ? { row, column } : null;
   }
 
@@ -213,7 +226,7 @@ export function makeMapPanel(options) {
         zoomTo(
           (options.window.zoom * distance({ x: event.clientX, y: event.clientY })) / Math.max(distance(before), 1),
           {
-            x: (other.x - box.left - MARGIN.left) / area.width,
+            x: (other.x - box.left - margin.left) / area.width,
             y: (other.y - box.top - MARGIN.top) / area.height,
           },
         );
@@ -244,7 +257,7 @@ export function makeMapPanel(options) {
       event.preventDefault();
       const box = canvas.getBoundingClientRect();
       zoomTo(options.window.zoom * Math.exp(-event.deltaY / 200), {
-        x: (event.clientX - box.left - MARGIN.left) / area.width,
+        x: (event.clientX - box.left - margin.left) / area.width,
         y: (event.clientY - box.top - MARGIN.top) / area.height,
       });
     },
@@ -274,7 +287,7 @@ export function makeMapPanel(options) {
       const box = canvas.getBoundingClientRect();
       const size = cellSize();
       return {
-        x: box.left + MARGIN.left + (column + 0.5 - options.window.left) * size.x,
+        x: box.left + margin.left + (column + 0.5 - options.window.left) * size.x,
         y: box.top + MARGIN.top + (row + 0.5 - (options.cellHeight ? 0 : options.window.top)) * size.y,
       };
     },
@@ -314,18 +327,17 @@ function mapPicture(theme, title, note, content, painted, cellHeight) {
   const cell = Math.max(2, Math.min(14, 1400 / columns));
   const height = cellHeight ?? cell;
   const [width, tall] = [columns * cell, rows * height];
-  const [left, bottom] = [96, 96];
+  const rowNames = Array.from({ length: rows }, (_, row) =>
+    shown(content.rowLabel(row), cellHeight ? ROW_LETTERS.strip : 14),
+  );
+  // A letter is some 6.5 wide.
+  const left = cellHeight ? Math.max(96, 6.5 * Math.max(...rowNames.map((name) => name.length)) + 12) : 96;
+  const bottom = 96;
   const every = { row: Math.ceil(12 / height), column: Math.ceil(12 / cell) };
   const text = { "font-size": 11, fill: theme.faint };
   const names = [];
   for (let row = 0; row < rows; row += every.row)
-    names.push(
-      svg(
-        "text",
-        { ...text, x: left - 6, y: (row + 0.5) * height + 4, "text-anchor": "end" },
-        shown(content.rowLabel(row), 14),
-      ),
-    );
+    names.push(svg("text", { ...text, x: left - 6, y: (row + 0.5) * height + 4, "text-anchor": "end" }, rowNames[row]));
   for (let column = 0; column < columns; column += every.column) {
     const x = left + (column + 0.5) * cell + 4;
     names.push(

@@ -8,12 +8,13 @@ from rich.console import Console
 from rich.text import Text
 
 from identiscope.token_text import begins_word, shown_token
-from identiscope.views.tables.terminal import console, print_table
+from identiscope.views.tables.terminal import WIDTH, console, print_table
 
-#: Red speaks for the outcome, blue against it, as in plots and pages: told apart by colour-blind readers too.
+#: Red speaks for the outcome, blue against it, as in plots: told apart by colour-blind readers too.
 _FOR, _AGAINST = (178, 24, 43), (33, 102, 172)
 #: Methods whose agreement is shown as a whole table; of more, each with those that it agrees with the most.
 _MOST_COLUMNS = 10
+_AGREEMENT = "Spearman's correlation of the sizes of scores: 1 where two methods put the words in the same order"
 
 
 def ranked(result: xr.Dataset, method: int, most: int) -> list[tuple[int, float]]:
@@ -28,6 +29,7 @@ def ranked(result: xr.Dataset, method: int, most: int) -> list[tuple[int, float]
 def top_rows(result: xr.Dataset, most: int) -> list[dict[str, Any]]:
     """For each method what it finds most important, what it cost, and what it promised."""
     tokens = result["input_token"].values.tolist()
+    errors = share_errors(result)
     rows = []
     for place, name in enumerate(result["method"].values.tolist()):
         one = result.isel(method=place)
@@ -37,16 +39,30 @@ def top_rows(result: xr.Dataset, most: int) -> list[dict[str, Any]]:
         rows.append(
             {
                 "method": name,
-                "top": [{"input": at, "token": tokens[at], "share": share} for at, share in top],
+                "top": [
+                    {"input": at, "token": tokens[at], "share": share, "share_error": _known(errors[place, at])}
+                    for at, share in top
+                ],
                 "passes": float(one["passes"]),
                 "cost": float(one["cost"]),
-                "promised_sum": None if promised != promised else promised,
-                "residual": None if residual != residual else residual,
+                "promised_sum": _known(promised),
+                "residual": _known(residual),
                 "conversion": str(one["conversion"].values),
                 "failed": failed or None,
             }
         )
     return rows
+
+
+def share_errors(result: xr.Dataset) -> np.ndarray:
+    """Standard errors in the units of shares, [method, input]; not a number where a method estimates nothing."""
+    sizes = np.nansum(np.abs(result["score"].values), 1, keepdims=True)
+    errors: np.ndarray = result["score_error"].values / np.where(sizes > 0, sizes, np.nan)
+    return errors
+
+
+def _known(number: float) -> float | None:
+    return None if number != number else float(number)
 
 
 def print_explanation(result: xr.Dataset, most: int) -> None:
@@ -100,7 +116,8 @@ def _style(amount: float) -> str:
     strength = min(abs(amount), 1.0)
     target = _FOR if amount >= 0 else _AGAINST
     red, green, blue = (round(255 + (part - 255) * strength) for part in target)
-    letters = "white" if strength > 0.6 else "black"
+    # Whichever is told from the colour best; a terminal's own white may be grey.
+    letters = "rgb(255,255,255)" if strength > 0.8 else "rgb(0,0,0)"
     return f"{letters} on rgb({red},{green},{blue})"
 
 
@@ -110,21 +127,26 @@ def _print_top(result: xr.Dataset, most: int, screen: Console) -> None:
         f"top {most}, in % of all": "left",
         "runs": "right",
         "cost": "right",
-        "sum, but for": "right",
+        "promised sum": "right",
     }
     rows = []
     for row in top_rows(result, most):
         if row["failed"]:
             continue
-        top = ", ".join(f"{_bare(one['token'])} {100 * one['share']:.0f}" for one in row["top"])
-        promise = "–" if row["residual"] is None else f"{row['promised_sum']:.3g} {row['residual']:+.1g}"
+        top = ", ".join(f"{_bare(one['token'])} {_percent(one)}" for one in row["top"])
+        promise = "–" if row["residual"] is None else f"{row['promised_sum']:.3g}, off {row['residual']:+.2g}"
         rows.append((row["method"], top, f"{row['passes']:.0f}", f"{row['cost']:.1f}", promise))
     print_table("What matters most", columns, rows, screen)
     screen.print(
-        "runs: of the model, a backward pass counting twice; cost: CPU time in plain passes; sum: what the scores"
-        " promise to add up to, and by how much they do not\n",
+        "±: a standard error; runs: of the model, a backward pass counting twice; cost: CPU time in plain passes;"
+        " promised sum: what the scores are to add up to, and by how much they do not\n",
         style="dim",
     )
+
+
+def _percent(one: dict[str, Any]) -> str:
+    error = "" if one["share_error"] is None else f"±{100 * one['share_error']:.0f}"
+    return f"{100 * one['share']:z.0f}{error}"
 
 
 def _print_agreement(result: xr.Dataset, screen: Console) -> None:
@@ -134,10 +156,12 @@ def _print_agreement(result: xr.Dataset, screen: Console) -> None:
         return
     names = [str(result["method"].values[place]) for place in known]
     table = result["agreement"].values[np.ix_(known, known)]
-    title = "Do they agree? Spearman's correlation of the sizes of scores"
+    title = "Do they agree?"
     if len(known) <= _MOST_COLUMNS:
-        columns = {"": "left"} | {_short(name): "right" for name in names}
+        whole = max(map(len, names)) + sum(len(name) + 2 for name in names) <= WIDTH
+        columns = {"": "left"} | {name if whole else _short(name): "right" for name in names}
         print_table(title, columns, [(name, *map(float, row)) for name, row in zip(names, table, strict=True)], screen)
+        screen.print(_AGREEMENT, style="dim")
         return
     rows = []
     for place, name in enumerate(names):
@@ -147,6 +171,7 @@ def _print_agreement(result: xr.Dataset, screen: Console) -> None:
         nearest = ", ".join(f"{other} {value:.2f}" for value, other in others[:3])
         rows.append((name, mean, nearest))
     print_table(title, {"method": "left", "mean": "right", "nearest": "left"}, rows, screen)
+    screen.print(_AGREEMENT, style="dim")
 
 
 def _short(name: str) -> str:
