@@ -83,14 +83,18 @@ class Moved:
 
     def moved_part(self) -> Tensor:
         """What attention brings to each query from all keys together, [query, model], without the output's bias."""
-        context = self.attention @ self.value.double().repeat_interleave(self.group, 0)
-        return torch.einsum("hqc,hcm->qm", context, self._maps) * self.scale
+        return self._joined(self.attention @ self.value.double().repeat_interleave(self.group, 0))
 
+    def _joined(self, context: Tensor) -> Tensor:
+        """What heads make of [head, query, channel] together, [query, model], in one product."""
+        together = context.transpose(0, 1).flatten(1) @ self._maps.flatten(0, 1)
+        return together * self.scale
+
+    @cached_property
     def itself(self) -> Tensor:
         """What attention brings to each query from its own place, [query, model]; queries and keys are the same."""
         weights = self.attention.diagonal(dim1=1, dim2=2)[..., None]
-        context = weights * self.value.double().repeat_interleave(self.group, 0)
-        return torch.einsum("hqc,hcm->qm", context, self._maps) * self.scale
+        return self._joined(weights * self.value.double().repeat_interleave(self.group, 0))
 
 
 def moved(
@@ -122,17 +126,17 @@ def part_sizes(parts: Moved) -> Tensor:
         some = slice(begin, min(begin + block, keys))
         vectors = parts.of_keys(some)
         gram = vectors @ vectors.mT
-        weights = parts.attention[:, :, some].permute(2, 1, 0)
-        squares[:, some] = ((weights @ gram) * weights).sum(-1).T
+        weights = parts.attention[:, :, some].permute(2, 1, 0).contiguous()
+        squares[:, some] = torch.linalg.vecdot(weights @ gram, weights).T
     sizes = squares.clamp(min=0).sqrt() * parts.scale
     if parts.own_part is not None:
-        sizes.diagonal().copy_((parts.itself() + parts.own_part).norm(dim=-1))
+        sizes.diagonal().copy_((parts.itself + parts.own_part).norm(dim=-1))
     return sizes
 
 
 def mixing_ratio(parts: Moved) -> Tensor:
     """‖from other tokens‖ / (‖from other tokens‖ + ‖from its own‖) of each query (Kobayashi et al. 2021), [query]."""
-    own = parts.itself()
+    own = parts.itself
     context = (parts.moved_part() - own).norm(dim=-1)
     own = own if parts.own_part is None else own + parts.own_part
     ratio: Tensor = context / (context + own.norm(dim=-1))
