@@ -157,7 +157,6 @@ DRAWN: Mapping[str, Callable[..., Axes]] = {
     "mixture": draw_mixture,
     "score": draw_score,
     "token": draw_token,
-    "structure": draw_map,
 }
 
 
