@@ -41,6 +41,7 @@ if TYPE_CHECKING:
         watching,
     )
     from identiscope.capture.samples import PASSAGE
+    from identiscope.corpus.hidden_state_cache import capture_hidden_states
     from identiscope.corpus.readers import read_corpus
     from identiscope.errors import CaptureError, IdentiscopeError, InputError, MathError, ModelError
     from identiscope.judge.proof import prove
@@ -74,6 +75,7 @@ _HOMES = {
         "from_arrays", "load", "stream", "substitute", "trace", "watching",
     ),
     "identiscope.capture.samples": ("PASSAGE",),
+    "identiscope.corpus.hidden_state_cache": ("capture_hidden_states",),
     "identiscope.corpus.readers": ("read_corpus",),
     "identiscope.errors": ("CaptureError", "IdentiscopeError", "InputError", "MathError", "ModelError"),
     "identiscope.judge.proof": ("prove",),
@@ -121,6 +123,7 @@ __all__ = [
     "ask",
     "attention_between_types",
     "attention_maps",
+    "capture_hidden_states",
     "compare",
     "corpus_structure",
     "correlation_by_length",
