@@ -15,9 +15,9 @@ def tags_of_tokens(
     """The tag of the word that each token lies in; None where there is no word.
 
     offsets: (begin, end) characters of each token in its part of the text; words: those of each part. A part begins
-    with the first ordinary token after a special one, as long as there are parts left. Special tokens have their own name,
-    such as [CLS], for a tag. A token that reaches over several words gets the tag of the one it shares most characters
-    with, the first of them if two share as many.
+    with the first ordinary token after a special one, as long as there are parts left. Special tokens have their own
+    name, such as [CLS], for a tag. A token that reaches over several words gets the tag of the one it shares most
+    characters with, the first of them if two share as many.
 
     >>> tags_of_tokens(["[CLS]", "walk", "##ing"], [(0, 0), (0, 4), (4, 7)], [True, False, False], [[(0, 7, "VBG")]])
     ['[CLS]', 'VBG', 'VBG']
