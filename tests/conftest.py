@@ -46,7 +46,7 @@ def _located(name: str) -> tuple[Path, str | None]:
         pytest.skip(str(error))
 
 
-models.locate = _located  # type: ignore[attr-defined]
+models.locate = _located  # type: ignore[assignment]
 
 
 @pytest.fixture(scope="session")

@@ -186,7 +186,7 @@ def test_kind_is_called_attention_now() -> None:
 
 def test_outcome_was_the_name_of_what_a_substitution_returns() -> None:
     with pytest.warns(FutureWarning, match=r"identiscope\.Outcome is called Rerun now, and will be gone in 0\.2"):
-        old = identiscope.Outcome  # type: ignore[attr-defined]
+        old = identiscope.Outcome
     assert old is identiscope.Rerun and "Outcome" not in dir(identiscope)
     rerun = identiscope.substitute(contract.model("BERT"), contract.FEW, {(0, 1): lambda attention: attention})
     assert isinstance(rerun, old)
