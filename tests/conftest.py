@@ -46,7 +46,7 @@ def _located(name: str) -> tuple[Path, str | None]:
         pytest.skip(str(error))
 
 
-models.locate = _located  # type: ignore[assignment]
+models.locate = _located  # type: ignore[assignment, attr-defined]
 
 
 @pytest.fixture(scope="session")
