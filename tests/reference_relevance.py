@@ -109,8 +109,6 @@ def through_feeds(layer: Layer, given: Tensor, relevance: Tensor) -> Tensor:
         at_product = through_linear(function.activation(gate) * up, function.down, layer.addition, relevance)
         at_gate, at_up = at_product / 2, at_product / 2
         at_x = through_linear(x, function.gate, gate, at_gate) + through_linear(x, function.up, up, at_up)
-            x, function.up, up, at_product / 2
-        )
     return through_norm(layer.feeds.front, given, at_x)
 
 
