@@ -48,8 +48,10 @@ demo: $(READY)
 	$(BIN)/identiscope reproduce brunner2020 --quick -o $(DEMO)/brunner2020
 	@echo "look at $(DEMO)/report.html and $(DEMO)/brunner2020/index.html"
 
+# A file of tests is the work of one process. Those that take minutes are begun first (tests/conftest.py), which xdist would
+# undo by beginning with the files of most tests.
 test: lint types
-	$(BIN)/python -m pytest -n $(PROCESSES) --dist loadfile
+	$(BIN)/python -m pytest -n $(PROCESSES) --dist loadfile --no-loadscope-reorder
 
 lint: $(READY)
 	$(BIN)/ruff check .

@@ -189,14 +189,19 @@ def bound(error: float) -> float:
     return float(10.0 ** math.ceil(math.log10(max(2 * error, 1e-16))))
 
 
+def write_lists() -> None:
+    """The pages that name every method: those of the commands and of the methods."""
+    (DOCS / "cli.md").write_text(command_page(), encoding="utf-8")
+    (DOCS / "methods" / "index.md").write_text(method_index(), encoding="utf-8")
+
+
 if __name__ == "__main__" and len(sys.argv) == 2:
     # One new page, for its author to complete: python docs/generate.py NAME
     page = DOCS / "methods" / f"{sys.argv[1]}.md"
     if page.exists():
         sys.exit(f"{page} is there already.")
     page.write_text(method_skeleton(sys.argv[1]), encoding="utf-8")
-    (DOCS / "methods" / "index.md").write_text(method_index(), encoding="utf-8")
+    write_lists()
 elif __name__ == "__main__":
-    (DOCS / "cli.md").write_text(command_page(), encoding="utf-8")
+    write_lists()
     (DOCS / "families.md").write_text(family_page(measure(), tried()), encoding="utf-8")
-    (DOCS / "methods" / "index.md").write_text(method_index(), encoding="utf-8")

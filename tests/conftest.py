@@ -10,6 +10,7 @@ os.environ["TOKENIZERS_PARALLELISM"] = "false"
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16")
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import hypothesis
 import pytest
@@ -17,6 +18,8 @@ import torch
 import transformers
 
 import identiscope
+from identiscope.capture import models
+from identiscope.capture.builtin import locate
 from identiscope.capture.half_precision import HALF, _computes, check_half_precision
 from identiscope.errors import ModelError
 
@@ -33,6 +36,17 @@ hypothesis.settings.load_profile("tests")
 torch.set_num_threads(1)
 transformers.logging.set_verbosity_error()
 transformers.logging.disable_progress_bar()
+
+
+def _located(name: str) -> tuple[Path, str | None]:
+    """Where a built-in model is; a test of one that is an extra, and not installed, is skipped, saying so."""
+    try:
+        return locate(name)
+    except ModelError as error:
+        pytest.skip(str(error))
+
+
+models.locate = _located  # type: ignore[assignment, attr-defined]
 
 
 @pytest.fixture(scope="session")

@@ -361,7 +361,7 @@ def promise_freedom(one: Method, found: xr.Dataset, traced: identiscope.Trace, t
             places = found["query"].values if axis == "cell" else np.arange(len(rows))
             assert rows.min() >= -tolerance and not rows[~allowed[places]].any()
             assert np.abs((rows - attention[places]) @ sees).max() <= 100 * tolerance
-    for which in ("", "merged_") if "lower" in found else ():
+    for which in [which for which in ("", "merged_") if f"{which}lower" in found]:
         weight, lower, upper = (found[f"{which}{name}"].values for name in ("weight", "lower", "upper"))
         assert bool((lower <= weight + tolerance).all() and (weight <= upper + tolerance).all())
         assert bool((lower >= -tolerance).all() and (upper <= 1 + tolerance).all())
@@ -414,11 +414,6 @@ def promise_score(one: Method, found: xr.Dataset, traced: identiscope.Trace, tol
     assert all(bool(np.isfinite(values).all()) for values in _numbers(one, found))
 
 
-def promise_structure(one: Method, found: xr.Dataset, traced: identiscope.Trace, tolerance: float) -> None:
-    """Numbers, or NaN where texts have no such number in common."""
-    assert not any(bool(np.isinf(values).any()) for values in _numbers(one, found))
-
-
 #: What all methods of a kind promise of what they give.
 PROMISES: Mapping[str, Promise] = {
     "map": promise_map,
@@ -428,7 +423,6 @@ PROMISES: Mapping[str, Promise] = {
     "mixture": promise_mixture,
     "score": promise_score,
     "token": promise_token,
-    "structure": promise_structure,
 }
 
 

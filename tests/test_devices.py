@@ -22,7 +22,8 @@ from families import FAMILIES, Family
 from identiscope.capture import placement
 from identiscope.errors import CaptureError, InputError, ModelError
 from identiscope.linalg.devices import has_float64, wide, working_device
-from identiscope.methods.registry import METHODS, of_kind
+from identiscope.methods.registry import METHODS
+from identiscope.methods.signatures import factored_maps
 from second_device import ONE, ZERO
 from tiny_text_model import save_tiny, words
 
@@ -130,7 +131,7 @@ def on_the_cpu(name: str, question: str, dtype: torch.dtype = torch.float64) -> 
     return QUESTIONS[question](here(name, dtype))
 
 
-FACTORED = [one.name for one in of_kind("map")][1:]
+FACTORED = [one.name for one in factored_maps()]
 
 # What is asked of a model and a text. Each gives results, or tensors where the model is.
 QUESTIONS: dict[str, Callable[[Asked], Any]] = {
@@ -186,7 +187,6 @@ QUESTIONS: dict[str, Callable[[Asked], Any]] = {
     "passage_maps": lambda asked: identiscope.passage_maps(asked.model, IDS, 1, 2),
     "arrays": lambda asked: identiscope.attention_identifiability(_as_arrays(asked.trace.site(1))),
 }  # fmt: skip
-#: All maps but the raw one, which has no factors.
 
 
 def _streamed(model: nn.Module) -> list[Tensor]:

@@ -51,5 +51,10 @@ def test_the_sdist_can_be_built_from_and_tested(built: Path) -> None:
         names = {name.partition("/")[2] for name in archive.getnames()}
     assert {f"src/identiscope/{name}" for name in own_files()} <= names
     assert {"pyproject.toml", "README.md", "LICENSE", "CHANGELOG.md", "tests/conftest.py", "docs/format.md"} <= names
+    # What is beside the package and in the repository: tests read it, and `make test` and `make demo` run from it.
+    known = subprocess.run(["git", "ls-files"], cwd=PROJECT, capture_output=True, text=True)
+    kept = {name for name in known.stdout.splitlines() if (PROJECT / name).is_file() and not name.startswith(".ci/")}
+    assert not kept - names or known.returncode
+    assert {"Makefile", "constraints.txt", "requirements.lock", "soak/__main__.py", "scripts/lock.py"} <= names
     unwanted = ("__pycache__", ".venv", "demo-output", ".pyc", "sbom.json", ".hypothesis")
     assert not [name for name in names if any(part in name for part in unwanted)]

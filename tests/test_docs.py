@@ -6,6 +6,7 @@ import runpy
 import subprocess
 import sys
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ import identiscope
 from identiscope.capture.samples import PASSAGE
 from identiscope.linalg.agreement import TOLERANCES
 from identiscope.methods.registry import METHODS, Method, registered
+from identiscope.papers import brunner2020, structure_draft
 
 PROJECT = Path(__file__).parents[1]
 PAGES = [PROJECT / "README.md", *sorted((PROJECT / "docs").rglob("*.md"))]
@@ -160,6 +162,28 @@ def test_links_lead_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text(encoding="utf-8")):
         if "://" not in target:
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_pages_for_users_import_what_is_public(page: Path) -> None:
+    """`import identiscope`, and a paper by its name; the page on adding a method speaks to who writes one."""
+    if page.name == "add-a-method.md" or page.parent.name == "decisions":
+        return
+    for code in re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL):
+        imported = re.findall(r"^\s*(?:from|import) (identiscope[.\w]*)(?: import (.*))?$", code, flags=re.MULTILINE)
+        for module, names in imported:
+            assert module in ("identiscope", "identiscope.papers"), f"{page.name} imports {module}"
+            for name in filter(None, (part.strip() for part in names.split(","))):
+                assert hasattr(import_module(module), name) or import_module(f"{module}.{name}")
+
+
+def test_what_a_paper_hands_out_is_there_and_on_a_page() -> None:
+    pages = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
+    for paper in (brunner2020, structure_draft):
+        for name in paper.__all__:
+            assert getattr(paper, name).__doc__ and re.search(rf"[`.]{name}\b", pages), name
+        with pytest.raises(AttributeError):
+            _ = paper.nothing
 
 
 def test_the_readme_s_python_runs() -> None:

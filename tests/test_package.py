@@ -10,7 +10,7 @@ import pytest
 import identiscope
 
 ROOT = Path(identiscope.__file__).parent
-PROJECT = ROOT.parents[1]
+PROJECT = Path(__file__).parents[1]
 MODULES = sorted(ROOT.rglob("*.py"))
 
 # Who may import whom: part → the parts of identiscope it may import.
@@ -92,10 +92,25 @@ def part_of(module: str) -> str:
     return inside[0] if inside else module.partition(".")[0]
 
 
+#: `identiscope.asking`, `identiscope.asking.ask` and so on; the package itself is named in many texts.
+NAMES_OF_MODULES = {
+    ".".join(("identiscope", *path.relative_to(ROOT).with_suffix("").parts)).removesuffix(".__init__")
+    for path in MODULES
+} - {"identiscope"}
+
+
 def imports(path: Path) -> set[str]:
-    """Every module that a file imports, at its top or inside a function; what is there for type checkers is not run."""
+    """Every module that a file imports, at its top or inside a function, by statement or by name; what is there for
+    type checkers is not run."""
     found: set[str] = set()
     tree = ast.parse(path.read_text(encoding="utf-8"))
+    documentation = {
+        id(node.body[0].value)
+        for node in ast.walk(tree)
+        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef))
+        and node.body
+        and isinstance(node.body[0], ast.Expr)
+    }
     for node in ast.walk(tree):
         if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
             node.body = []
@@ -107,7 +122,23 @@ def imports(path: Path) -> set[str]:
             module = node.module or ""
             # `from identiscope import capture` imports a part; `from identiscope import __version__` does not.
             found |= {f"{module}.{name.name}" if module == "identiscope" else module for name in node.names}
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in (
+            "import_module",
+            "__import__",
+        ):
+            found |= {beginning(argument).rstrip(".") for argument in node.args[:1]} - {""}
+        elif isinstance(node, (ast.Constant, ast.JoinedStr)) and id(node) not in documentation:
+            # The name of a module, for someone who will import it: of all that is public, or of a method's file.
+            name = beginning(node).rstrip(".")
+            found |= {name} if name in NAMES_OF_MODULES else set()
     return found
+
+
+def beginning(node: ast.AST) -> str:
+    """The text of a literal, of one that is filled in the part before that, and of anything else nothing."""
+    if isinstance(node, ast.JoinedStr):
+        return beginning(node.values[0]) if node.values else ""
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
 
 
 def offences(own: str, modules: set[str]) -> list[str]:
@@ -135,6 +166,15 @@ def test_the_import_rule_can_fail(tmp_path: Path) -> None:
     source.write_text("import transformers.models\ndef f():\n    from identiscope.capture import load\nimport torch\n")
     assert sorted(offences("methods", imports(source))) == ["identiscope.capture", "transformers.models"]
     assert offences("views", {"torch"}) == ["torch"]
+    source.write_text(
+        '"""Not `identiscope.cli`."""\nfrom importlib import import_module\nimport importlib\n'
+        'def f(name):\n    """identiscope.cli"""\n    import_module("transformers.models")\n'
+        '    importlib.import_module(f"identiscope.runs.{name}")\n    return import_module(name)\n'
+        'f("identiscope.capture")\n'
+    )
+    assert sorted(offences("methods", imports(source))) == [
+        "identiscope.capture", "identiscope.runs", "transformers.models",
+    ]  # fmt: skip
     for module in ("torch", "matplotlib.axes", "identiscope.runs.compute.methods", "identiscope.runs.engines.work",
                    "identiscope.capture", "identiscope.methods.fields", "identiscope.corpus.readers"):  # fmt: skip
         assert offences("runs.format", {module}) == [module]

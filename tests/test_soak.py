@@ -3,6 +3,9 @@
 import time
 from pathlib import Path
 
+import pytest
+
+pytest.importorskip("uvicorn", reason="the extra serve is not installed, which a trial is of")
 from soak import server, threads
 from soak.__main__ import PIECES, page
 from soak.outcome import Outcome

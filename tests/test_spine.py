@@ -6,11 +6,11 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import click
 import matplotlib
 import numpy as np
 import pytest
@@ -82,14 +82,63 @@ def toy_change(hidden_states: Sequence[Tensor]) -> Tensor:
     return torch.stack([(after - before).norm(dim=-1) for before, after in pairwise(hidden_states)])
 
 
+@dataclass(frozen=True)
+class Bounds:
+    """By cell [cell]: which it is, its weight, and between what it may lie."""
+
+    query: Tensor
+    key: Tensor
+    weight: Tensor
+
+    def arrays(self) -> dict[str, tuple[tuple[str, ...], Tensor]]:
+        cells = {"query": self.query, "key": self.key, "weight": self.weight}
+        cells |= {"lower": torch.zeros_like(self.weight), "upper": torch.ones_like(self.weight)}
+        return {name: (("cell",), values) for name, values in cells.items()}
+
+
+def toy_bounds(attention: Tensor, *, row: int = 0) -> Bounds:
+    """Between nothing and all: what is known of the weights of one row before anything is computed.
+
+    row: of which query.
+
+    >>> toy_bounds(torch.eye(2)[None]).weight
+    tensor([1., 0.])
+    """
+    keys = torch.arange(attention.shape[-1], device=attention.device)
+    return Bounds(torch.full_like(keys, row), keys, attention[0, row])
+
+
+def toy_same(attention: Tensor, *, turns: int = 1) -> Tensor:
+    """The maps of a layer that give its output, of which its own are some. turns: how often that is said.
+
+    >>> toy_same(torch.eye(2)[None])
+    tensor([[[1., 0.],
+             [0., 1.]]])
+    """
+    return attention.clone()
+
+
 TOYS = {
-    "toy_half": Method("toy_half", "map", "nobody", "half of attention", ("fast",), ("halved",), function=toy_half),
+    "toy_half": Method(
+        "toy_half", "map", "nobody", "half of attention", ("fast", "weights"), ("halved",), function=toy_half
+    ),
+    "toy_bounds": Method("toy_bounds", "freedom", "nobody", "what is always known of a weight", function=toy_bounds),
+    "toy_same": Method("toy_same", "layer", "nobody", "the maps that a layer has", function=toy_same),
     "toy_mean": Method("toy_mean", "mixture", "nobody", "attention averaged over heads", function=toy_mean),
     "toy_peak": Method("toy_peak", "head", "nobody", "the largest weight of a head", function=toy_peak),
     "toy_length": Method("toy_length", "score", "nobody", "the length of an input embedding", function=toy_length),
     "toy_change": Method("toy_change", "token", "nobody", "how far a block moves a token", function=toy_change),
 }
 MORE = contract.Case("BERT", tuple(contract.MANY))
+
+
+def test_there_is_a_toy_of_every_kind() -> None:
+    assert {toy.kind for toy in TOYS.values()} == set(KINDS)
+
+
+def needed(toy: Method) -> dict[str, Any]:
+    """What a method of its kind must be told: of freedom, the head."""
+    return {"layer": 1, "head": 2} if toy.family.scope == "head" else {}
 
 
 @pytest.fixture(params=TOYS)
@@ -101,10 +150,10 @@ def toy(request: pytest.FixtureRequest) -> Iterator[Method]:
 def test_it_is_a_function_of_the_library(toy: Method) -> None:
     assert toy.name in dir(identiscope)
     function = getattr(identiscope, toy.name)
-    found = function(contract.trace(MORE))
+    found = function(contract.trace(MORE), **needed(toy))
     assert found.attrs["method"] == toy.name and found.attrs["kind"] == toy.kind
     assert function.__name__ == toy.name and toy.paper in function.__doc__ and "identiscope." in function.__doc__
-    contract.assert_same(found, identiscope.ask(toy.name, contract.trace(MORE)))
+    contract.assert_same(found, identiscope.ask(toy.name, contract.trace(MORE), **needed(toy)))
 
 
 def test_it_is_gone_when_the_block_is_left() -> None:
@@ -161,8 +210,16 @@ def test_a_line_that_cannot_be_is_refused(changed: dict[str, Any], words: str) -
     assert before == METHODS
 
 
+def test_a_map_of_weights_stands_beside_raw_attention(tiny: str) -> None:
+    with registered(TOYS["toy_half"]):
+        maps = identiscope.attention_maps(contract.trace(MORE), 1, 2)
+        np.testing.assert_array_equal(2 * maps["toy_half"], maps["raw"])
+        done = command("attention", tiny, words(9), "--layer", "0", "--head", "1", "--method", "toy_half")
+    assert done.exit_code == 0 and "by toy_half attention" in done.output
+
+
 def test_it_is_drawn_and_kept_in_files(toy: Method, tmp_path: Path) -> None:
-    found = identiscope.ask(toy.name, contract.trace(MORE))
+    found = identiscope.ask(toy.name, contract.trace(MORE), **needed(toy))
     assert identiscope.plot(found, Figure().add_subplot()).has_data()
     assert found.identiscope.plot(Figure().add_subplot()).has_data()
     again = identiscope.load_result(identiscope.save_result(found, tmp_path / "toy"))
@@ -219,31 +276,15 @@ def command(*arguments: str) -> Any:
     return CliRunner().invoke(main, list(arguments), catch_exceptions=False)
 
 
-def flag(name: str, option: str) -> click.Option:
-    """An option of a command; what is asked of one that is not there yet is skipped."""
-    from identiscope.cli import main
-
-    if name not in main.commands:
-        pytest.skip(f"there is no command {name!r} yet")
-    for one in main.get_command(click.Context(main), name).params:  # type: ignore[union-attr]
-        if isinstance(one, click.Option) and option in one.opts:
-            return one
-    pytest.skip(f"`identiscope {name}` has no {option} yet")
-
-
 def test_the_command_line_has_it(toy: Method, tiny: str, tmp_path: Path) -> None:
-    from identiscope.cli import main
-
-    if "method" not in main.commands:
-        pytest.skip("there is no command 'method' yet")
     assert toy.says in command("method", "--help").output
-    done = command("method", toy.name, tiny, words(9), "--out", str(tmp_path / "out.safetensors"))
+    place = [part for name, number in needed(toy).items() for part in (f"--{name}", str(number))]
+    done = command("method", toy.name, tiny, words(9), *place, "--out", str(tmp_path / "out.safetensors"))
     assert done.exit_code == 0, done.output
     assert identiscope.load_result(tmp_path / "out.safetensors").attrs["method"] == toy.name
 
 
 def test_a_run_has_it(toy: Method, tiny: str, tmp_path: Path) -> None:
-    flag("run", "--methods")
     if not toy.family.run_axes:
         corpus = tmp_path / "texts.txt"
         corpus.write_text(words(5, 5), encoding="utf-8")
@@ -259,8 +300,6 @@ def test_a_run_has_it(toy: Method, tiny: str, tmp_path: Path) -> None:
 
 
 def test_a_report_has_it(toy: Method, tiny: str, tmp_path: Path) -> None:
-    if isinstance(flag("report", "--with").type, click.Path):
-        pytest.skip("`identiscope report --with` takes files alone yet")
     page = tmp_path / "page.html"
     done = command("report", tiny, words(9), "--with", toy.name, "--out", str(page))
     assert done.exit_code == 0, done.output
@@ -268,7 +307,6 @@ def test_a_report_has_it(toy: Method, tiny: str, tmp_path: Path) -> None:
 
 
 def test_two_of_a_kind_are_compared(tiny: str) -> None:
-    flag("compare", "--methods")
     with registered(TOYS["toy_half"]):
         done = command("compare", tiny, words(9), "--methods", "attention,toy_half")
     assert done.exit_code == 0, done.output

@@ -13,6 +13,7 @@ import pytest
 import torch
 import xarray as xr
 
+import contract
 import identiscope
 from identiscope.errors import ArgumentError, InputError
 from identiscope.validation import REFUSED, checked, expected
@@ -171,3 +172,21 @@ def test_what_no_terminal_can_show_is_shown_as_its_escape() -> None:
     with pytest.raises(InputError) as raised:
         library.RunOptions(**{"\ud800": 1})
     assert r"\ud800" in str(raised.value) and str(raised.value).encode("utf-8")
+
+
+def test_kind_is_called_attention_now() -> None:
+    trace = contract.trace(contract.CASES["cross attention"])
+    with pytest.warns(FutureWarning, match="`kind` is called `attention` now; `kind` will be gone in 0.2"):
+        old = identiscope.attention_maps(trace, 1, 2, ("raw",), kind="cross")  # type: ignore[call-arg]
+    contract.assert_same(old, identiscope.attention_maps(trace, 1, 2, ("raw",), attention="cross"))
+    # Both at once is one too many.
+    with pytest.raises(identiscope.InputError, match="kind"):
+        identiscope.attention_maps(trace, 1, 2, kind="cross", attention="cross")  # type: ignore[call-arg]
+
+
+def test_outcome_was_the_name_of_what_a_substitution_returns() -> None:
+    with pytest.warns(FutureWarning, match=r"identiscope\.Outcome is called Rerun now, and will be gone in 0\.2"):
+        old = identiscope.Outcome
+    assert old is identiscope.Rerun and "Outcome" not in dir(identiscope)
+    rerun = identiscope.substitute(contract.model("BERT"), contract.FEW, {(0, 1): lambda attention: attention})
+    assert isinstance(rerun, old)

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
         watching,
     )
     from identiscope.capture.samples import PASSAGE
+    from identiscope.corpus.hidden_state_cache import capture_hidden_states
     from identiscope.corpus.readers import read_corpus
     from identiscope.errors import CaptureError, IdentiscopeError, InputError, MathError, ModelError
     from identiscope.judge.proof import prove
@@ -76,6 +77,7 @@ _HOMES = {
         "from_arrays", "load", "stream", "substitute", "trace", "watching",
     ),
     "identiscope.capture.samples": ("PASSAGE",),
+    "identiscope.corpus.hidden_state_cache": ("capture_hidden_states",),
     "identiscope.corpus.readers": ("read_corpus",),
     "identiscope.errors": ("CaptureError", "IdentiscopeError", "InputError", "MathError", "ModelError"),
     "identiscope.judge.proof": ("prove",),
@@ -124,6 +126,7 @@ __all__ = [
     "attention_between_types",
     "attention_maps",
     "attribution_tree",
+    "capture_hidden_states",
     "compare",
     "corpus_structure",
     "correlation_by_length",

@@ -10,7 +10,8 @@ import families
 import identiscope
 import reference
 from identiscope.capture.samples import PASSAGE
-from identiscope.methods.registry import map_names
+from identiscope.methods.registry import map_names, method, of_kind
+from identiscope.methods.signatures import factored_maps, signature
 from identiscope.results import load_result, save_result
 
 LONG = (families.TEXT * 2)[:20]  # 20 tokens, 8 channels a head: free rows, and for causal models identifiable ones too
@@ -75,20 +76,39 @@ def test_maps(name: str) -> None:
         shortest = reference.minimum_norm(raw[row, keys], transformed[keys])
         assert np.allclose(maps.canonical.values[row, keys], shortest, atol=1e-7)
         forbidden = np.setdiff1d(np.arange(raw.shape[1]), keys)
-        for kind in map_names():
+        for kind in map_names("weights"):
             assert not maps[kind].values[row, forbidden].any()
 
 
 def test_factored_forms_agree_with_the_maps() -> None:
     trace = identiscope.trace(families.ALL["Llama"].model(), LONG)
     maps = identiscope.attention_maps(trace, 1, 3)
-    for kind in ("effective", "null", "effective_simplex_span", "canonical"):
+    for kind in (one.name for one in factored_maps()):
         factored = identiscope.factored_attention(trace, 1, kind)
         assert np.allclose(factored.dense()[3], maps[kind].values, atol=1e-9)
         assert np.allclose(factored.row(15)[3], maps[kind].values[15], atol=1e-9)
         assert np.isclose(float(factored.cell(15, 4)[3]), maps[kind].values[15, 4], atol=1e-9)
     with pytest.raises(identiscope.InputError, match="factored forms are effective"):
         identiscope.factored_attention(trace, 1, "raw")
+
+
+def test_maps_of_any_shape_and_of_an_outcome_stand_side_by_side() -> None:
+    trace = identiscope.trace(families.ALL["Llama"].model(), LONG)
+
+    def outcome(run: identiscope.Rerun) -> torch.Tensor:
+        return run.hidden_states[-1][0, :3].double().sum()
+
+    names = [one.name for one in of_kind("map")]
+    maps = identiscope.attention_maps(trace, 1, 3, names, outcome=outcome)
+    assert set(maps.data_vars) == set(names) and maps.attrs["options"]["outcome"] == "outcome"
+    for name in names:
+        needs = any(option.name == "outcome" for option in signature(method(name)).options)
+        options: dict[str, Any] = {"outcome": outcome} if needs else {}
+        alone = identiscope.ask(name, trace, layers=[1], heads=[3], **options)[name]
+        np.testing.assert_allclose(maps[name], alone[0, 0], atol=1e-12)
+    factored = ", ".join(one.name for one in factored_maps())
+    with pytest.raises(identiscope.InputError, match=rf"factored forms are {factored}\.$"):
+        identiscope.factored_attention(trace, 1, "weighted_norm")
 
 
 def test_a_choice_of_heads_gives_the_same_numbers() -> None:

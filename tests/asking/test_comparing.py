@@ -13,6 +13,7 @@ from click.testing import CliRunner
 from torch import Tensor
 
 import identiscope
+from contract import asked, some_outcome
 from identiscope.cli import main
 from identiscope.methods.registry import METHODS, Method, of_kind, registered
 from tiny_text_model import save_tiny, words
@@ -36,10 +37,11 @@ def invoke(*arguments: str) -> Any:
 
 
 def test_maps_head_by_head(trace: identiscope.Trace) -> None:
-    found = identiscope.compare(trace, MAPS)
+    found = identiscope.compare(trace, MAPS, outcome=some_outcome)
+    assert found.attrs["options"]["outcome"] == "some_outcome"
     assert found["pearson"].dims == ("pair", "layer", "head")
     assert list(zip(found["first"].values, found["second"].values, strict=True)) == list(combinations(MAPS, 2))
-    results = {name: getattr(identiscope, name)(trace)[name].values for name in MAPS}
+    results = {name: asked(METHODS[name], trace)[name].values for name in MAPS}
     for pair, (first, second) in enumerate(combinations(MAPS, 2)):
         for site in trace.sites:
             for head in site.heads:

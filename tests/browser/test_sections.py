@@ -163,7 +163,7 @@ def test_each_kind_is_drawn_and_hostile_words_are_words(open_page: Any, width: i
     cells[1][0, 0, 1, 1] = np.nan
     kinds: dict[str, dict[str, Any]] = {
         "map": {"map": (("layer", "head", "query", "key"), cells[0])},
-        "structure": {"weight": (("layer", "head", "query", "key"), cells[1])},
+        "layer": {"weight": (("layer", "head", "query", "key"), cells[1])},
         "mixture": {"share": (("layer", "token", "input"), shares(2, 2, count, count))},
         "token": {
             "rank": (("layer", "token"), np.arange(2 * count).reshape(2, count)),
@@ -193,7 +193,7 @@ def test_each_kind_is_drawn_and_hostile_words_are_words(open_page: Any, width: i
     assert tab.locator("main [role=alert]").count() == 0
     tokens = {row["input_token"] for row in saved_table(tab, "of-0-score")}
     assert HOSTILE[0] in tokens and "'=cmd()" in tokens
-    weights = [row["weight"] for row in saved_table(tab, "of-0-structure")]
+    weights = [row["weight"] for row in saved_table(tab, "of-0-layer")]
     assert weights[count + 1] == "" and weights[0] != ""
     tab.select_option("#of-0-token >> xpath=ancestor::*[contains(@class, 'beside')] >> select >> nth=1", "gain")
     assert float(saved_table(tab, "of-0-token")[0]["gain"]) == pytest.approx(-cells[0][0, 0, 0, 0], abs=1e-6)

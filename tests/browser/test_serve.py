@@ -6,6 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+pytest.importorskip("uvicorn", reason="the extra serve is not installed")
+
 import identiscope
 from browser.conftest import Visit, until
 from identiscope.reports.live import live, served_model

@@ -33,6 +33,15 @@ def test_summary_is_readable_and_saved(tmp_path: Path) -> None:
         run("minilm", TEXT, "--probes", "12", "--input", "embedding_sum", "--resume", str(path))
 
 
+def test_save_is_called_out_now(tmp_path: Path) -> None:
+    old, new = tmp_path / "old.safetensors", tmp_path / "new.safetensors"
+    run("minilm", TEXT, "--probes", "2", "--layers", "0", "--out", str(new))
+    with pytest.warns(FutureWarning, match=r"--save is called --out now, and will be gone in 0\.2"):
+        run("minilm", TEXT, "--probes", "2", "--layers", "0", "--save", str(old))
+    assert load_result(old).identical(load_result(new))
+    assert "--save" not in run("--help")
+
+
 def test_json_has_the_numbers() -> None:
     report = json.loads(run("minilm", TEXT, "--layers", "0,5", "--seconds", "0.001", "--json"))
     assert report["layers"] == [0, 5] and report["inputs"][2] == "cat"

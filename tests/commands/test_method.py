@@ -19,7 +19,7 @@ from identiscope.commands.annotations import default_of, type_of
 from identiscope.commands.method import MOST_ROWS, Methods
 from identiscope.methods.kinds import KINDS
 from identiscope.methods.registry import METHODS, Method, registered
-from identiscope.methods.signatures import Option
+from identiscope.methods.signatures import Option, signature
 from identiscope.views.tables.layers import layer_sentences
 from identiscope.views.tables.rows import print_rows
 from tiny_text_model import save_tiny
@@ -81,6 +81,8 @@ def test_the_list_as_json() -> None:
 @pytest.mark.parametrize("method", ON_SITES, ids=lambda method: method.name)
 def test_every_method_runs_and_prints_its_table(model: str, method: Method) -> None:
     place = ["--layer", "1", "--head", "2"] if method.family.scope == "head" else []
+    if any(option.name == "outcome" for option in signature(method).options):
+        place += ["--outcome", "similarity:w1 w2"]
     done = invoke("method", method.name, model, TEXT, *place)
     assert done.exit_code == 0, (done.output, done.exception)
     assert flat(f"{method.name.replace('_', ' ')}: {method.says}") in flat(done.output)

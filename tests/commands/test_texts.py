@@ -11,6 +11,7 @@ from click.testing import CliRunner
 import identiscope
 from identiscope.cli import main
 from identiscope.commands.texts import ask_about_paths, given_text
+from identiscope.methods.registry import METHODS
 from tiny_text_model import save_tiny
 
 #: Every command that takes a text, found by its parameters.
@@ -36,8 +37,19 @@ def test_there_are_such_commands() -> None:
 
 @pytest.mark.parametrize("name", WITH_TEXT)
 def test_every_command_with_a_text_has_the_same_ways_to_give_it(name: str) -> None:
-    flags = {flag for one in main.commands[name].params for flag in one.opts}
-    assert {"--text", "--file"} <= flags
+    flags = {flag: one for one in main.commands[name].params for flag in one.opts}
+    # One decorator gives them, so that none can lack one of them, or say something else of it.
+    assert isinstance(flags["--file"], click.Option) and flags["--file"].help == "Read the text from this file (UTF-8)."
+    assert isinstance(flags["--text"], click.Option) and "whatever it looks like" in str(flags["--text"].help)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_so_has_every_method(name: str) -> None:
+    methods = main.get_command(click.Context(main), "method")
+    assert isinstance(methods, click.Group)
+    command = methods.get_command(click.Context(methods), name)
+    assert command is not None
+    assert {"--text", "--file"} <= {flag for one in command.params for flag in one.opts}
 
 
 @pytest.mark.parametrize("name", WITH_TEXT)

@@ -9,9 +9,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import identiscope
 from identiscope.corpus.lines import whole_text
 from identiscope.corpus.readers import Text, Word, read_corpus, token_tags
 from identiscope.errors import InputError
+from identiscope.methods.tokens.types import types_of_tokens
+from identiscope.papers.brunner2020.token_tags import token_tags as tags_of_trace
 
 
 def written(folder: Path, name: str, content: str) -> Path:
@@ -75,6 +78,33 @@ def test_token_tags_in_pairs() -> None:
 def test_token_tags_skip_the_space_of_byte_level_tokens() -> None:
     text = Text(("A cat",), None, (Word(0, 0, 1, "DT"), Word(0, 2, 5, "NN")))
     assert token_tags(text, [(0, 1), (1, 5)], [False, False]) == ["DT", "NN"]
+
+
+def test_a_corpus_and_a_trace_are_tagged_by_one_rule(minilm: identiscope.Model) -> None:
+    """The word that a token shares most characters with, whichever way it is asked; a special token ends no text."""
+    words = (Word(0, 0, 1, "DT"), Word(0, 2, 5, "NN"), Word(1, 0, 2, "PRP"), Word(1, 3, 6, "VBD"))
+    text = Text(("A cat", "It ran"), None, words)
+    trace = identiscope.trace(minilm, text.given)
+    stream = trace.main
+    of_corpus = token_tags(text, stream.offsets, stream.special)
+    of_trace = tags_of_trace(trace, text.tagged_words())
+    assert of_corpus == [None, "DT", "NN", None, "PRP", "VBD", None]
+    assert of_trace == ["[CLS]", "DT", "NN", "[SEP]", "PRP", "VBD", "[SEP]"]
+    one = Text(("A [MASK] ran",), None, (Word(0, 0, 1, "DT"), Word(0, 9, 12, "VBD")))
+    assert token_tags(one, [(0, 1), (2, 8), (9, 12)], [False, True, False]) == ["DT", None, "VBD"]
+    # Over two words: the longer share decides, not where it begins.
+    assert token_tags(Text(("a word",), None, (Word(0, 0, 1, "DT"), Word(0, 2, 6, "NN"))), [(0, 6)], [False]) == ["NN"]
+
+
+def test_types_of_tokens(minilm: identiscope.Model) -> None:
+    stream = identiscope.trace(minilm, "A cat, it ran!").main
+    flags = types_of_tokens(stream.tokens, stream.ids, stream.special, minilm.tokenizer)
+    there = {name: [stream.tokens[place] for place, flag in enumerate(own) if flag] for name, own in flags.items()}
+    assert there == {
+        "special": ["[CLS]", "[SEP]"], "cls": ["[CLS]"], "sep": ["[SEP]"], "punctuation": [",", "!"], "point": [","],
+        "other": ["a", "cat", "it", "ran"],
+    }  # fmt: skip
+    assert not any(types_of_tokens(["[CLS]"], None, [True], minilm.tokenizer)["cls"])
 
 
 @pytest.mark.parametrize(

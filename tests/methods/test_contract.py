@@ -13,6 +13,8 @@ from identiscope.errors import InputError
 from identiscope.methods.kinds import CHOICES, KINDS
 from identiscope.methods.registry import METHODS, Method, registered
 
+pytestmark = pytest.mark.long
+
 every_method = pytest.mark.parametrize("name", METHODS)
 every_family = pytest.mark.parametrize("family", ["BERT", "Llama"])
 

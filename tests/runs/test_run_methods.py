@@ -14,7 +14,7 @@ from heard import Heard
 from identiscope.capture import capturing
 from identiscope.corpus.readers import Corpus
 from identiscope.errors import InputError
-from identiscope.methods.registry import METHODS, Method
+from identiscope.methods.registry import METHODS, Method, registered
 from identiscope.runs.compute import batch
 from identiscope.runs.compute import methods as run_methods
 from identiscope.runs.compute.columns import by_trace
@@ -224,3 +224,32 @@ def test_a_place_that_a_text_has_not_is_refused(model: identiscope.Model, corpus
     options = RunOptions(methods=("statistic_interval",), settings=("statistic_interval.on=500",))
     with pytest.raises(InputError, match="position 500 was given; the text has 0 to 4"):
         run_corpus(model, Corpus(str(corpus)), tmp_path / "run", options=options)
+
+
+def test_what_is_no_distribution_has_no_entropy(model: identiscope.Model) -> None:
+    """Entropy is of rows that are not negative and sum to one: of other maps it is not a number."""
+    trace = identiscope.trace(model, words(7))
+    doubled = Method("doubled", "map", "nobody", "rows that sum to two", function=_doubled)
+    signed = Method("signed", "map", "nobody", "rows that sum to one", function=_signed)
+    entropy = {}
+    with registered(doubled), registered(signed):
+        for name in ("attention", "doubled", "signed"):
+            filled = by_trace(METHODS[name]).filled
+            assert isinstance(filled, FromTrace)
+            columns = filled.fill(trace, [0, 1], [0], probes=1, seed=0, settings={})
+            entropy[name] = columns["entropy"].numpy()
+    raw = identiscope.attention(trace, layers=[0, 1], heads=[0])["attention"].values
+    literal = [[-sum(weight * np.log2(weight) for row in head for weight in row) / len(head) for head in layer]
+               for layer in raw]  # fmt: skip
+    np.testing.assert_allclose(entropy["attention"], literal, atol=1e-9)
+    assert np.isnan(entropy["doubled"]).all() and np.isnan(entropy["signed"]).all()
+
+
+def _doubled(attention: Tensor) -> Tensor:
+    return 2 * attention
+
+
+def _signed(attention: Tensor) -> Tensor:
+    moved = torch.zeros_like(attention)
+    moved[..., 0], moved[..., 1] = 2.0, -2.0
+    return attention + moved

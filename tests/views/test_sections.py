@@ -40,13 +40,13 @@ def drawn(*shape: int) -> np.ndarray:
 
 RESULTS: dict[str, dict[str, Any]] = {
     "map": {"new_method": (("layer", "head", "query", "key"), 3 * drawn(2, 3, COUNT, COUNT) - 1)},
-    "structure": {"weight": (("layer", "head", "query", "key"), drawn(2, 3, COUNT, COUNT))},
     "mixture": {"share": (("layer", "token", "input"), drawn(3, COUNT, COUNT))},
     "token": {
         "rank": (("layer", "token"), np.arange(3 * COUNT).reshape(3, COUNT)),
         "rate": (("layer", "token"), drawn(3, COUNT)),
     },
     "score": {"score": (("input",), drawn(COUNT) - 0.5)},
+    "explanation": {"share": (("method", "input"), drawn(3, COUNT) - 0.5)},
     "head": {"one": (("layer", "head"), drawn(2, 3)), "holds": (("layer", "head"), drawn(2, 3) > 0.3)},
     "layer": {"new_method": (("layer", "head", "query", "key"), drawn(2, 3, COUNT, COUNT))},
     "freedom": {
@@ -63,7 +63,8 @@ RESULTS: dict[str, dict[str, Any]] = {
 def test_a_kind_says_how_a_result_is_shown(kind: str) -> None:
     result = result_of(kind, RESULTS[kind], says="What it says.")
     section = section_of(result)
-    assert section.kind == KINDS[kind].drawn and section.title == "New method" and section.says == "What it says."
+    assert section.kind == KINDS[kind].drawn and section.says == "What it says."
+    assert section.title == (KINDS[kind].title or "New method")
     page = empty_page("x").with_section(section)
     assert page.names == ["new-method"]
     check_page(page)

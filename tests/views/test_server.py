@@ -7,6 +7,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+
+pytest.importorskip("uvicorn", reason="the extra serve is not installed")
+pytest.importorskip("starlette", reason="the extra serve is not installed")
 from starlette.exceptions import HTTPException
 
 from identiscope.errors import InputError

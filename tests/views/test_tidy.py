@@ -1,7 +1,6 @@
 """Tidy tables: a row for each head, cell, token or layer, as the kind demands."""
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -9,7 +8,7 @@ import pytest
 import xarray as xr
 
 import identiscope
-from identiscope.asking.ask import ask
+from contract import asked
 from identiscope.methods.registry import METHODS, Method
 from identiscope.results import make_result
 from identiscope.views.tables.tidy import main_variable, tidy
@@ -25,8 +24,7 @@ def trace(tmp_path_factory: pytest.TempPathFactory) -> identiscope.Trace:
 
 @pytest.mark.parametrize("method", OF_SITES, ids=lambda method: method.name)
 def test_every_number_is_where_its_labels_say(trace: identiscope.Trace, method: Method) -> None:
-    place: dict[str, Any] = {"layer": 1, "head": 2} if method.family.scope == "head" else {}
-    result = ask(method.name, trace, **place)
+    result = asked(method, trace)
     table = tidy(result)
     axes = table.attrs["axes"]
     assert not table.duplicated(list(axes)).any()

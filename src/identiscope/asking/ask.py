@@ -44,13 +44,7 @@ def ask(name: str, trace: "Trace", *, progress: Progress | None = None, **option
     """
     one = method(name)
     call = bound(one, options)
-    if one.family.scope == "layer":
-        return _by_layer(one, trace, call, progress)
-    if one.family.scope == "head":
-        return _of_head(one, trace, call, progress)
-    if one.family.scope == "trace":
-        return _of_trace(one, trace, call, progress)
-    raise InputError(f"{one.name} is asked of several texts, and not of one trace.")
+    return _ASKED[one.family.scope](one, trace, call, progress)
 
 
 @dataclass(frozen=True)
@@ -118,12 +112,12 @@ def _by_layer(one: Method, trace: "Trace", call: Call, progress: Progress | None
     layers: list[Arrays] = []
     labels: Mapping[str, Sequence[Any]] = {}
     heads = sites[0].heads if choices["heads"] is None else tuple(choices["heads"])
-    runs = _runs(trace, sites[0], choices) if "outcome" in choices else None
+    runs = runs_of(trace, choices["outcome"]) if "outcome" in choices else None
     before = 0.0 if runs is None else runs.passes
     for done, site in enumerate(sites, 1):
         fields = replace(_site_fields(trace, site), keep_bias=choices.get("value_bias", True), runs=runs)
         fields = fields if choices["heads"] is None else fields.of_heads(heads)
-        if one.kind == "map":
+        if one.family.exact:
             fields = fields.exactly()
         answer = call.of(lambda name, fields=fields: getattr(fields, name))  # type: ignore[misc]
         layers.append(arrays_of(one, answer, one.axes[1:]))
@@ -139,9 +133,8 @@ def _by_layer(one: Method, trace: "Trace", call: Call, progress: Progress | None
     return _labelled(one, trace, sites[0], stacked, known, call, facts)
 
 
-def _runs(trace: "Trace", site: "Site", choices: Mapping[str, Any]) -> OutcomeRuns:
-    """What asks the outcome again, for a method that is called layer by layer."""
-    given = choices["outcome"]
+def runs_of(trace: "Trace", given: Any) -> OutcomeRuns:
+    """What asks an outcome again, for a method that is called layer by layer; given: the outcome, or runs to share."""
     if isinstance(given, OutcomeRuns):
         return given
     return OutcomeRuns(trace, TraceFields(trace, chosen_stream(trace, None)).sources, given)
@@ -207,6 +200,14 @@ def _of_trace(one: Method, trace: "Trace", call: Call, progress: Progress | None
     )
     wanted = choices.get("layers")
     return result if wanted is None else _only_layers(result, wanted)
+
+
+#: Scope of a kind → how its methods are called.
+_ASKED: Mapping[str, Callable[[Method, "Trace", Call, Progress | None], xr.Dataset]] = {
+    "layer": _by_layer,
+    "head": _of_head,
+    "trace": _of_trace,
+}
 
 
 def _only_layers(result: xr.Dataset, layers: Sequence[int]) -> xr.Dataset:

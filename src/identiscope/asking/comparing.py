@@ -8,7 +8,7 @@ import numpy as np
 import torch
 import xarray as xr
 
-from identiscope.asking.ask import ask, bound
+from identiscope.asking.ask import ask, bound, described
 from identiscope.asking.provenance import trace_provenance
 from identiscope.errors import InputError
 from identiscope.linalg.devices import as_numpy
@@ -48,12 +48,13 @@ def compare(trace: "Trace", methods: Sequence[str], *, progress: Progress | None
         results[one.name] = ask(one.name, trace, **own)
         if progress is not None:
             progress(done, len(chosen))
+    said = {name: described(value) if name == "outcome" else value for name, value in options.items()}
     arrays, labels = _COMPARED[kind](trace, results, chosen[0].family.axes, options)
     return make_result(
         "compare",
         arrays,
         coordinates=labels,
-        provenance=trace_provenance(trace, methods=list(results), **options) | {"compared": kind},
+        provenance=trace_provenance(trace, methods=list(results), **said) | {"compared": kind},
     )
 
 

@@ -1,20 +1,23 @@
 """Maps of attention side by side: several of one head, or one of a long text in factors."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import xarray as xr
 from torch import Tensor
 
-from identiscope.asking.ask import arrays_of, bound
+from identiscope.asking.ask import arrays_of, bound, described, outcome_facts, runs_of
 from identiscope.asking.provenance import method_provenance
 from identiscope.errors import InputError
 from identiscope.linalg.devices import as_numpy
 from identiscope.linalg.free_memory import check_free
 from identiscope.methods.fields import chosen_sites, layer_fields
 from identiscope.methods.maps.factored import FactoredAttention
+from identiscope.methods.outcome_runs import OutcomeRuns
 from identiscope.methods.registry import map_names, method, of_kind
+from identiscope.methods.signatures import factored_maps
 from identiscope.results import make_result
 
 if TYPE_CHECKING:
@@ -30,14 +33,18 @@ def attention_maps(
     attention: str | None = None,
     stream: str | None = None,
     value_bias: bool = True,
+    outcome: "str | int | Callable[..., Any] | None" = None,
 ) -> xr.Dataset:
-    """Raw, effective, null, simplex-span and canonical attention of one head, or those of `maps`, each [query, key].
+    """Maps of one head side by side, each [query, key]: those of `maps`, or all whose cells are attention weights.
+
+    Those are raw, effective, null, simplex-span and canonical attention. Of a method that gives several arrays for each
+    head the others are named after both. outcome: what maps explain that are of an outcome, such as gradient_attention.
 
     All are those of the raw map shown, in float64: the effective ones keep its output, and the simplex span its row
     sums, but for directions of T that the precision of the pass cannot tell from noise. (`factored_attention` works
     from the context that the pass itself computed, and agrees to that precision.)
     """
-    names = map_names() if maps is None else tuple(maps)
+    names = map_names("weights") if maps is None else tuple(maps)
     known = {one.name for one in of_kind("map")}
     unknown = [name for name in names if name not in map_names() and name not in known]
     if unknown:
@@ -55,14 +62,22 @@ def attention_maps(
     facts: dict[str, Any] = {}
     options = {"layer": layer, "head": head, "maps": names, "attention": attention, "stream": stream}
     options["value_bias"] = value_bias
+    runs: OutcomeRuns | None = None
     for name in names:
         one = method(name)
         call = bound(one, {})
         own = fields if value_bias or "value_bias" not in call.fields else fields.without_bias()
+        if "outcome" in call.choices:
+            runs = runs or runs_of(trace, outcome)
+            own = replace(own, runs=runs)
         answer = call.of(lambda field, own=own: getattr(own, field))  # type: ignore[misc]
-        ((_, cells),) = arrays_of(one, answer, one.axes[1:]).values()
-        arrays[name] = (("query", "key"), cells[0])
+        for part, (axes, cells) in arrays_of(one, answer, one.axes[1:]).items():
+            if axes == one.axes[1:]:
+                arrays[name if part == one.name else f"{name}_{part}"] = (("query", "key"), cells[0])
         facts = method_provenance(one, trace, options, site) | facts
+    if runs is not None:
+        facts["options"] = options | {"outcome": described(outcome)}
+        facts |= outcome_facts(runs)
     del facts["says"], facts["paper"]
     return make_result(
         "attention_maps",
@@ -84,22 +99,18 @@ def factored_attention(
     stream: str | None = None,
     value_bias: bool = True,
 ) -> FactoredAttention:
-    """One layer's attention of the given kind for all captured heads, as two thin matrices: no n×n map is built.
+    """One layer's attention by the given method for all captured heads, as two thin matrices: no n×n map is built.
 
     >>> identiscope.factored_attention(trace, layer=2).row(4)      # [head, key]
     """
-    from identiscope.methods.registry import method as registered
-
+    maps = {one.name: one for one in factored_maps()}
+    if method not in maps:
+        raise InputError(f"method={method!r} was given; factored forms are {', '.join(maps)}.")
     fields = layer_fields(chosen_sites(trace, [layer], attention, stream)[0])
-    names = [one.name for one in of_kind("map")]
-    one = registered(method) if method in names else None
-    call = None if one is None else bound(one, {})
-    if call is not None and call.fields != ("attention",):
-        own = fields if value_bias or "value_bias" not in call.fields else fields.without_bias()
-        found = call.of(lambda field: getattr(own, field))
-        if isinstance(found, FactoredAttention):
-            return found
-    raise InputError(f"method={method!r} was given; factored forms are {', '.join(names[1:])}.")
+    call = bound(maps[method], {})
+    own = fields if value_bias or "value_bias" not in call.fields else fields.without_bias()
+    factored: FactoredAttention = call.of(lambda field: getattr(own, field))
+    return factored
 
 
 def mean_attention_maps(

@@ -24,17 +24,17 @@ from identiscope.methods.registry import map_names
 
 
 class MapName(click.ParamType[str]):
-    """A map of attention: those that are registered when it is asked for. (A base class of click's.)"""
+    """A map of attention weights: those that are registered when it is asked for. (A base class of click's.)"""
 
     name = "map"
 
     def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
         """The choice there is."""
-        return f"[{'|'.join(map_names())}]"
+        return f"[{'|'.join(map_names('weights'))}]"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """The name of one."""
-        return str(click.Choice(map_names()).convert(value, param, ctx))
+        return str(click.Choice(map_names("weights")).convert(value, param, ctx))
 
 
 @listed("look", 30)
@@ -195,7 +195,7 @@ def _head_detail(
     from identiscope.asking.maps import attention_maps
     from identiscope.views.progress import progress_bar
 
-    maps = attention_maps(found, layer, head, map_names(), attention=attention, value_bias=value_bias)
+    maps = attention_maps(found, layer, head, attention=attention, value_bias=value_bias)
     cells = None
     if row is None:
         allowed = found.site(layer, attention).allowed_keys(head).cpu().numpy()
@@ -214,7 +214,7 @@ def _head_detail(
             progress=moved,
         )
     pairs = list(zip(result["query"].values, result["key"].values, strict=True))
-    for name in map_names():
+    for name in map_names("weights"):
         result[name] = ("cell", [float(maps[name].values[query, key]) for query, key in pairs])
     result.attrs["options"] |= {"top": None if row is not None else top, "method": method, "value_bias": value_bias}
     return result
@@ -233,7 +233,7 @@ def _print(
         out.print(sentence, markup=False)
     out.print()
     if "weights" in report:
-        raw, *others = map_names()
+        raw, *others = map_names("weights")
         columns = {"from": "left", "to": "left"}
         merged = any(cell["copies"] > 1 for cell in report["weights"])
         ranges = ("may be", *(["with its copies", "may be together"] if merged else []))

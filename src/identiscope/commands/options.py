@@ -122,14 +122,26 @@ def text_options(command: Callable[..., None]) -> Callable[..., None]:
     def with_text(*arguments: Any, text: str | None, words: str | None, file: Path | None, **options: Any) -> None:
         command(*arguments, text=given_text(text, words, file), **options)
 
+    return _ways_to_give_a_text(with_text, click.argument("text", required=False))
+
+
+def several_texts_options(command: Callable[..., None]) -> Callable[..., None]:
+    """The same where there may be several, or a Run: the command gets `texts`, `words` and a `file`."""
+    return _ways_to_give_a_text(command, click.argument("texts", nargs=-1, metavar="[TEXT|RUN]..."), multiple=True)
+
+
+def _ways_to_give_a_text(
+    command: Callable[..., None], argument: Callable[..., Any], *, multiple: bool = False
+) -> Callable[..., None]:
+    again = "; may be repeated" if multiple else ""
     for option in (
         click.option("--file", type=click.Path(path_type=Path), help="Read the text from this file (UTF-8)."),
-        click.option("--text", "words", metavar="TEXT", help="The text, whatever it looks like: TEXT is asked about if"
-                     " it looks like a file."),
-        click.argument("text", required=False),
+        click.option("--text", "words", metavar="TEXT", multiple=multiple,
+                     help=f"The text, whatever it looks like: TEXT is asked about if it looks like a file{again}."),
+        argument,
     ):  # fmt: skip
-        with_text = option(with_text)
-    return with_text
+        command = option(command)
+    return command
 
 
 DTYPES = ("float64", "float32", "float16", "bfloat16")

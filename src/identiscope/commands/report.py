@@ -8,7 +8,14 @@ from typing import Any
 
 import click
 
-from identiscope.commands.options import AT_LEAST_TWO, attention_option, layers_option, loading, model_options
+from identiscope.commands.options import (
+    AT_LEAST_TWO,
+    attention_option,
+    layers_option,
+    loading,
+    model_options,
+    several_texts_options,
+)
 from identiscope.commands.sections import listed
 from identiscope.commands.texts import ask_about_paths, ask_about_runs
 from identiscope.errors import InputError
@@ -18,11 +25,7 @@ from identiscope.methods.registry import METHODS
 @listed("look", 60)
 @click.command("report")
 @click.argument("model", default="minilm")
-@click.argument("texts", nargs=-1, metavar="[TEXT|RUN]...")
-@click.option("--text", "words", multiple=True, metavar="TEXT",
-              help="A text, whatever it looks like; may be repeated.")  # fmt: skip
-@click.option("--file", "text_file", type=click.Path(exists=True, dir_okay=False, path_type=Path),
-              help="Read the text from this file (UTF-8).")  # fmt: skip
+@several_texts_options
 @click.option("--run", "run_directory", type=click.Path(exists=True, file_okay=False, path_type=Path),
               help="The page of a corpus run, in this directory.")  # fmt: skip
 @click.option("-o", "--out", type=click.Path(dir_okay=False, path_type=Path), default=Path("report.html"),
@@ -75,7 +78,7 @@ def _given(options: Mapping[str, Any]) -> Path | list[str]:
     """The directory of a Run, or texts; none of them for the passage that is built in."""
     from identiscope.corpus.lines import whole_text
 
-    texts, words, file, run = (options[name] for name in ("texts", "words", "text_file", "run_directory"))
+    texts, words, file, run = (options[name] for name in ("texts", "words", "file", "run_directory"))
     if sum(map(bool, (texts, words, file, run))) > 1:
         raise click.UsageError("give texts (TEXT or --text), --file or --run, not both.")
     if len(texts) == 1 and os.path.isdir(texts[0]):

@@ -13,6 +13,7 @@ from identiscope.corpus.dataset_rows import dataset_rows, parquet_rows
 from identiscope.corpus.lines import MOST, lines
 from identiscope.errors import InputError
 from identiscope.files import printable, reading
+from identiscope.methods.tokens.tags import TaggedWord, tags_of_tokens
 from identiscope.numbers import whole_number
 
 #: Columns that hold the text where the user names none, the first that are all there.
@@ -52,6 +53,13 @@ class Text:
     def given(self) -> str | tuple[str, str]:
         """As `identiscope.trace` takes it."""
         return self.parts[0] if len(self.parts) == 1 else (self.parts[0], self.parts[1])
+
+    def tagged_words(self) -> list[list[TaggedWord]]:
+        """The words of each part with their tags, as taggers of tokens take them."""
+        words: list[list[TaggedWord]] = [[] for _ in self.parts]
+        for word in self.words:
+            words[word.part].append((word.start, word.end, word.tag))
+        return words
 
 
 def read_corpus(
@@ -303,25 +311,11 @@ READERS: dict[str, Callable[[Path, _Columns], Iterator[Text]]] = {
 
 
 def token_tags(text: Text, offsets: Sequence[tuple[int, int]] | None, special: Sequence[bool]) -> list[str | None]:
-    """The tag of the word in which each token begins; None for special tokens and untagged characters.
+    """The tag of each token's word, as `tags_of_tokens` has it; None for special tokens and untagged characters.
 
-    offsets: characters of each token in its own part of the text, as tokenizers give them. The second part of a
-    pair begins at the first ordinary token after a special one that follows the first part.
+    offsets: characters of each token in its own part of the text, as tokenizers give them.
     """
     if offsets is None or not text.words:
         return [None] * len(special)
-    tags: list[str | None] = []
-    part, seen, between = 0, False, False
-    for (start, end), is_special in zip(offsets, special, strict=True):
-        if is_special:
-            between = seen
-            tags.append(None)
-            continue
-        part += between and part == 0 and len(text.parts) > 1
-        seen, between = True, False
-        # Byte-level tokenizers count the space before a word as its first character.
-        while start < end - 1 and text.parts[part][start : start + 1].isspace():
-            start += 1
-        inside = (word.tag for word in text.words if word.part == part and word.start <= start < word.end)
-        tags.append(next(inside, None))
-    return tags
+    tags = tags_of_tokens([""] * len(special), offsets, special, text.tagged_words())
+    return [None if is_special else tag for tag, is_special in zip(tags, special, strict=True)]

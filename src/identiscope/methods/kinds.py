@@ -15,8 +15,9 @@ class Kind:
 
     folder: of `methods/`, where their files are. axes: of what they give; a method may give several arrays, some with
     further axes; `output` is the place of a hidden token. scope: what the method is called with: the fields of one
-    `layer` after the other, of one `head`, of the whole `trace`, or of several `traces`. says: one sentence.
-    run_axes: of its table in a Run, after `text`; none where it has no columns there.
+    `layer` after the other, of one `head`, or of the whole `trace`. says: one sentence.
+    run_axes: of its table in a Run, after `text`; none where it has no columns there. exact: its methods are given the
+    raw map and the context and row sums of that map in float64, instead of those that the pass rounded.
     """
 
     name: str
@@ -25,13 +26,14 @@ class Kind:
     scope: str
     says: str
     run_axes: tuple[str, ...] = ()
+    exact: bool = False
 
 
 KINDS: Mapping[str, Kind] = {
     kind.name: kind
     for kind in (
         Kind("map", "maps", ("layer", "head", "query", "key"), "layer", "what a head moves from where to where",
-             ("layer", "head")),
+             ("layer", "head"), exact=True),
         Kind("head", "heads", ("layer", "head"), "layer", "a few numbers for each head", ("layer", "head")),
         Kind("freedom", "freedom", ("cell",), "head", "what weights of a head may be, its output being what it is"),
         Kind("layer", "layers", ("layer", "head", "query", "key"), "layer",
@@ -41,7 +43,6 @@ KINDS: Mapping[str, Kind] = {
         Kind("score", "scores", ("input",), "trace", "what an outcome rests on"),
         Kind("token", "tokens", ("layer", "output"), "trace", "a few numbers for each hidden token",
              ("layer",)),
-        Kind("structure", "structure", ("layer", "head", "row", "column"), "traces", "what texts have in common"),
     )
 }  # fmt: skip
 
@@ -62,10 +63,6 @@ CHOICES: Mapping[str, Mapping[str, tuple[str, object, str]]] = {
     "trace": {
         "layers": ("Sequence[int] | None", None, "only these layers (blocks, from 0)"),
         "stream": ("str | None", None, "whose tokens, if the model has several streams"),
-    },
-    "traces": {
-        "layers": ("Sequence[int] | None", None, "only these layers (blocks, from 0)"),
-        "heads": ("Sequence[int] | None", None, "only these heads, from 0"),
     },
 }
 #: A field that may be one thing or another brings an option that says which: field → the option, as above.

@@ -21,6 +21,7 @@ TAGS: Mapping[str, str] = {
     "fast": "takes no longer than the forward pass",
     "part": "a part of attention that explains nothing by itself",
     "signed": "a mixture whose parts may be negative, or need not sum to one",
+    "weights": "a map of attention weights, or of parts of such: its cells can be put beside those of raw attention",
 }
 
 
@@ -77,14 +78,18 @@ class Method:
 
 # fmt: off
 _LINES = (
-    Method("attention", "map", "Vaswani et al. 2017, eq. 1", "raw attention, as the softmax gave it", tags=("fast",),
+    Method("attention", "map", "Vaswani et al. 2017, eq. 1", "raw attention, as the softmax gave it",
+           tags=("fast", "weights"),
            aliases=("raw", "raw_attention")),
-    Method("effective", "map", f"{_BRUNNER}, eq. 9", "the part of attention that T can see: projected on col(T)"),
-    Method("null", "map", f"{_BRUNNER}, eq. 8", "the part of attention in the null space of T", tags=("part",)),
+    Method("effective", "map", f"{_BRUNNER}, eq. 9", "the part of attention that T can see: projected on col(T)",
+           tags=("weights",)),
+    Method("null", "map", f"{_BRUNNER}, eq. 8", "the part of attention in the null space of T",
+           tags=("part", "weights")),
     Method("effective_simplex_span", "map", "Naim & Asher 2024", "attention projected on col([T,1]): rows sum to one",
-           tags=("fast",)),
+           tags=("fast", "weights")),
     Method("canonical", "map", f"{_BRUNNER}, §3.4 (its open question)",
-           "of all attention rows with this output the shortest: unique, never negative", on_cpu="canonical rows"),
+           "of all attention rows with this output the shortest: unique, never negative", tags=("weights",),
+           on_cpu="canonical rows"),
     Method("weighted_norm", "map", "Kobayashi et al. 2020, eq. 5", "the length of what a head moves: attention times"
            " that of the value", tags=("fast",), aliases=("attention_norm", "norm_based")),
     Method("gradient_attention", "map", "Barkan et al. 2021", "attention times the gradient of the outcome",
@@ -190,9 +195,10 @@ def of_kind(*kinds: str) -> list[Method]:
     return [one for one in METHODS.values() if one.kind in kinds]
 
 
-def map_names() -> tuple[str, ...]:
-    """The maps there are, raw attention by the name that sets it off from the others."""
-    return tuple("raw" if "raw" in one.aliases else one.name for one in of_kind("map"))
+def map_names(tag: str = "") -> tuple[str, ...]:
+    """The maps there are, or those with a tag; raw attention by the name that sets it off from the others."""
+    maps = [one for one in of_kind("map") if not tag or tag in one.tags]
+    return tuple("raw" if "raw" in one.aliases else one.name for one in maps)
 
 
 def in_runs() -> tuple[str, ...]:

@@ -4,13 +4,13 @@ import ast
 import inspect
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
 from identiscope.methods.kinds import CHOICES, OF_FIELDS, RESUME
-from identiscope.methods.registry import Method
+from identiscope.methods.registry import Method, of_kind
 
 
 @dataclass(frozen=True)
@@ -25,11 +25,12 @@ class Option:
 
 @dataclass(frozen=True)
 class Signature:
-    """The fields that a method asks for, its options, and its documentation."""
+    """The fields that a method asks for, its options, its documentation, and what it says that it returns."""
 
     fields: tuple[str, ...]
     options: tuple[Option, ...]
     documentation: str
+    returns: str = ""
 
 
 def choices_of(one: Method, fields: Iterable[str], own: Iterable[str] = ()) -> Mapping[str, tuple[str, object, str]]:
@@ -53,9 +54,13 @@ def signature(one: Method) -> Signature:
         for name, (annotation, default, says) in choices_of(one, own.fields, names).items()
     ]
     taken = {option.name for option in common}
-    return Signature(
-        own.fields, (*common, *(option for option in own.options if option.name not in taken)), own.documentation
-    )
+    options = (*common, *(option for option in own.options if option.name not in taken))
+    return replace(own, options=options)
+
+
+def factored_maps() -> tuple[Method, ...]:
+    """The maps that are given as two thin matrices, as their functions say."""
+    return tuple(one for one in of_kind("map") if signature(one).returns == "FactoredAttention")
 
 
 def _written(one: Method) -> Signature:
@@ -84,7 +89,8 @@ def _read(source: str, name: str) -> Signature:
             written = None if default is None else ast.unparse(default)
             options.append(Option(argument.arg, annotation, written, said_of(argument.arg, documentation)))
     fields = tuple(argument.arg for argument in (*given.posonlyargs, *given.args))
-    return Signature(fields, tuple(options), documentation)
+    returns = "" if function.returns is None else ast.unparse(function.returns).strip("'")
+    return Signature(fields, tuple(options), documentation, returns)
 
 
 def said_of(name: str, documentation: str) -> str:

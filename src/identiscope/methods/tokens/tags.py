@@ -14,9 +14,10 @@ def tags_of_tokens(
 ) -> list[str | None]:
     """The tag of the word that each token lies in; None where there is no word.
 
-    offsets: (begin, end) characters of each token in its part of the text; words: those of each part. Special
-    tokens divide the parts, and have their own name, such as [CLS], for a tag. A token that reaches over several
-    words gets the tag of the one it shares most characters with, the first of them if two share as many.
+    offsets: (begin, end) characters of each token in its part of the text; words: those of each part. A part begins
+    with the first ordinary token after a special one, as long as there are parts left. Special tokens have their own
+    name, such as [CLS], for a tag. A token that reaches over several words gets the tag of the one it shares most
+    characters with, the first of them if two share as many.
 
     >>> tags_of_tokens(["[CLS]", "walk", "##ing"], [(0, 0), (0, 4), (4, 7)], [True, False, False], [[(0, 7, "VBG")]])
     ['[CLS]', 'VBG', 'VBG']
@@ -25,13 +26,13 @@ def tags_of_tokens(
     part, inside = -1, False
     for token, (begin, end), is_special in zip(tokens, offsets, special, strict=True):
         if not is_special and not inside:
-            part += 1
+            part = min(part + 1, len(words) - 1)
         inside = not is_special
         if is_special:
             found.append(token)
             continue
         best, most = None, 0
-        for start, stop, tag in words[part] if part < len(words) else ():
+        for start, stop, tag in words[part] if words else ():
             shared = min(end, stop) - max(begin, start)
             if shared > most:
                 best, most = tag, shared

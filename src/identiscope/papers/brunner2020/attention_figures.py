@@ -18,6 +18,7 @@ from identiscope.errors import InputError
 from identiscope.linalg.devices import as_numpy, on_cpu
 from identiscope.methods.fields import layer_fields
 from identiscope.methods.maps.effective import effective
+from identiscope.methods.tokens.types import types_of_tokens
 from identiscope.progress import Progress
 from identiscope.results import make_result
 
@@ -113,17 +114,8 @@ def passage_maps(model: Any, text: Any, layer: int, head: int, *, truncate: bool
 
 def token_types(model: Model, stream: Stream) -> Tensor:
     """Which type each token is of, boolean [type, token]; types as in `TYPES`."""
-    tokenizer = model.tokenizer
-    ids = stream.ids or (None,) * len(stream)
-    first, separator = getattr(tokenizer, "cls_token_id", None), getattr(tokenizer, "sep_token_id", None)
-    names = [token.lstrip("Ġ▁") for token in stream.tokens]
-    masks = torch.tensor(
-        [
-            [first is not None and token == first for token in ids],
-            [separator is not None and token == separator for token in ids],
-            [name in (".", ",") for name in names],
-        ]
-    )
+    flags = types_of_tokens(stream.tokens, stream.ids, stream.special, model.tokenizer)
+    masks = torch.tensor([flags[name] for name in ("cls", "sep", "point")])
     return torch.cat([masks, ~masks.any(0, keepdim=True)])
 
 

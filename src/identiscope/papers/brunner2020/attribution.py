@@ -70,9 +70,7 @@ def tag_figures(model: Model, texts: list[Text], probes: int) -> Iterator[Figure
     found, tags = [], []
     for text in tagged:
         traced = trace(model, text.given, truncate=True)
-        words = [[(word.start, word.end, word.tag) for word in text.words if word.part == part]
-                 for part in range(len(text.parts))]  # fmt: skip
-        tags.append(token_tags(traced, words))
+        tags.append(token_tags(traced, text.tagged_words()))
         found.append(_attribution(traced, probes))
     result = contributions_by_tag(found, tags)
     own = [self_contribution([np.asarray(one["contribution"].values, np.float64)]).values for one in found]

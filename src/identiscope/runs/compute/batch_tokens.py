@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from identiscope.capture.batch import Labels
-from identiscope.token_text import is_punctuation
+from identiscope.methods.tokens.types import types_of_tokens
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,14 +33,9 @@ def batch_tokens(labels: Sequence[Labels], width: int, tokenizer: Any) -> BatchT
     """The tokens of some texts in a batch of `width` places."""
     real = torch.zeros(len(labels), width, dtype=torch.bool)
     types = torch.zeros(len(labels), len(BatchTokens.TYPES), width, dtype=torch.bool)
-    named = [getattr(tokenizer, name, None) for name in ("cls_token_id", "sep_token_id")]
     for number, label in enumerate(labels):
         places = list(label.positions)
-        special = list(label.special)
-        points = [not flag and is_punctuation(token) for flag, token in zip(special, label.tokens, strict=True)]
-        other = [not flag and not point for flag, point in zip(special, points, strict=True)]
-        ids = label.ids or (None,) * len(special)
-        first, separator = ([name is not None and token == name for token in ids] for name in named)
+        flags = types_of_tokens(label.tokens, label.ids, label.special, tokenizer)
         real[number, places] = True
-        types[number, :, places] = torch.tensor([special, first, separator, points, other])
+        types[number, :, places] = torch.tensor([flags[name] for name in BatchTokens.TYPES])
     return BatchTokens(real, types, [len(label.positions) for label in labels])

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from identiscope.asking.ask import arrays_of, ask, bound
 from identiscope.capture.trace import Trace
+from identiscope.linalg.tolerance import machine_epsilon
 from identiscope.methods.registry import Method, method
 from identiscope.runs.compute.filling import FromTrace, RunMethod
 from identiscope.runs.format.statistics import Column
@@ -21,7 +22,7 @@ _MAP = (
     Column("to_previous", "mean weight of a token on the one before it", -1, 2),
     Column("largest", "mean over tokens of the largest weight", 0, 1),
     Column("negative", "share of weights below zero"),
-    Column("entropy", "mean entropy of a row in bits; not a number where weights are negative", 0, 10),
+    Column("entropy", "mean entropy of a row in bits; not a number where a row is no distribution", 0, 10),
 )
 _MIXTURE = (
     Column("from_self", "mean share of a hidden token that is from its own input", -1, 1),
@@ -36,7 +37,9 @@ def _of_map(result: xr.Dataset, name: str) -> Mapping[str, np.ndarray]:
     special = result["key_special"].values.astype(bool)
     queries, keys = cells.shape[-2:]
     offset = np.arange(keys) - np.arange(queries)[:, None]
-    least = cells.min((-2, -1))
+    # Of weights that are negative, or that do not sum to one, there is no entropy.
+    off = np.abs(cells.sum(-1) - 1).max(-1)
+    distributions = (cells.min((-2, -1)) >= 0) & (off <= keys * machine_epsilon(torch.float32))
     bits = -np.where(cells > 0, cells * np.log2(np.where(cells > 0, cells, 1.0)), 0.0).sum(-1).mean(-1)
     return {
         "to_special": cells[..., special].sum(-1).mean(-1),
@@ -44,7 +47,7 @@ def _of_map(result: xr.Dataset, name: str) -> Mapping[str, np.ndarray]:
         "to_previous": _along(cells, offset == -1),
         "largest": cells.max(-1).mean(-1),
         "negative": (cells < 0).mean((-2, -1)),
-        "entropy": np.where(least < 0, np.nan, bits),
+        "entropy": np.where(distributions, bits, np.nan),
     }
 
 

@@ -144,7 +144,6 @@ def _freedom(result: xr.Dataset) -> Made | None:
 #: kind of a result → the section that shows it.
 KINDS: dict[str, Kind] = {
     "map": Kind("map", "A weight for every pair of tokens, head by head.", _map),
-    "structure": Kind("structure", "What the attention of many inputs has in common, head by head.", _map),
     "mixture": Kind(
         "mixture",
         "What the hidden embedding of one word is made of, layer by layer: the share of each input token in it.",

@@ -167,7 +167,6 @@ DRAWN: Mapping[str, Callable[..., Axes]] = {
     "mixture": draw_mixture,
     "score": draw_score,
     "token": draw_token,
-    "structure": draw_map,
 }
 
 
