@@ -45,6 +45,11 @@ def test_shares_ranks_and_correlations(name: str, bias: bool) -> None:
         tolerance = 1e-9 if families.ALL[name].precision == "float64" else 1e-6
         allowed = site.allowed_keys(head).numpy()
         assert np.isclose(one.null_share, reference.null_share(raw, effective), atol=tolerance)
+        _, kept, _ = literal(site, head, simplex=True)
+        together = np.array([[float(token == word) for word in sorted(set(trace.tokens))] for token in trace.tokens])
+        assert together.sum(0).max() > 1
+        merged = reference.null_share(raw @ together, kept @ together)
+        assert np.isclose(one.merged_null_share, merged, atol=tolerance)
         assert np.isclose(one.correlation, reference.pearson(raw[allowed], effective[allowed]), atol=tolerance)
         for row in range(len(raw)):
             keys = np.flatnonzero(allowed[row])

@@ -15,6 +15,8 @@ from identiscope.token_text import is_punctuation
 class BatchTokens:
     """The tokens of a batch: real [text, place], false at padding; types [text, type, place] as named in `TYPES`.
 
+    copies [text, place] are numbers of groups: equal tokens of a text are of one group.
+
     `cls` and `sep` are the tokenizer's own, whatever it calls them; `special` are all special tokens, these included.
     """
 
@@ -23,6 +25,7 @@ class BatchTokens:
     real: Tensor
     types: Tensor
     lengths: list[int]
+    copies: Tensor
 
     def places(self, text: int) -> Tensor:
         """Where one text is."""
@@ -33,6 +36,7 @@ def batch_tokens(labels: Sequence[Labels], width: int, tokenizer: Any) -> BatchT
     """The tokens of some texts in a batch of `width` places."""
     real = torch.zeros(len(labels), width, dtype=torch.bool)
     types = torch.zeros(len(labels), len(BatchTokens.TYPES), width, dtype=torch.bool)
+    copies = torch.zeros(len(labels), width, dtype=torch.long)
     named = [getattr(tokenizer, name, None) for name in ("cls_token_id", "sep_token_id")]
     for number, label in enumerate(labels):
         places = list(label.positions)
@@ -41,6 +45,8 @@ def batch_tokens(labels: Sequence[Labels], width: int, tokenizer: Any) -> BatchT
         other = [not flag and not point for flag, point in zip(special, points, strict=True)]
         ids = label.ids or (None,) * len(special)
         first, separator = ([name is not None and token == name for token in ids] for name in named)
+        groups: dict[str, int] = {}
+        copies[number, places] = torch.tensor([groups.setdefault(token, len(groups)) for token in label.tokens])
         real[number, places] = True
         types[number, :, places] = torch.tensor([special, first, separator, points, other])
-    return BatchTokens(real, types, [len(label.positions) for label in labels])
+    return BatchTokens(real, types, [len(label.positions) for label in labels], copies)
