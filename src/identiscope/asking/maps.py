@@ -31,15 +31,14 @@ def attention_maps(
     stream: str | None = None,
     value_bias: bool = True,
 ) -> xr.Dataset:
-    """Raw, effective, null, simplex-span and canonical attention of one head, or those of `maps`, each [query, key].
+    """Raw, simplex-span, canonical, effective and null attention of one head, or those of `maps`, each [query, key].
 
     All are those of the raw map shown, in float64: the effective ones keep its output, and the simplex span its row
     sums, but for directions of T that the precision of the pass cannot tell from noise. (`factored_attention` works
     from the context that the pass itself computed, and agrees to that precision.)
     """
     names = map_names() if maps is None else tuple(maps)
-    known = {one.name for one in of_kind("map")}
-    unknown = [name for name in names if name not in map_names() and name not in known]
+    unknown = [name for name in names if name not in (*map_names(), method("raw").name)]
     if unknown:
         raise InputError(f"there are no maps {unknown}; there are {', '.join(map_names())}.")
     site = chosen_sites(trace, [layer], attention, stream)[0]
