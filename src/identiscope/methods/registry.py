@@ -84,8 +84,10 @@ _LINES = (
            tags=("fast",)),
     Method("canonical", "map", f"{_BRUNNER}, §3.4 (its open question)",
            "of all attention rows with this output the shortest: unique, never negative", on_cpu="canonical rows"),
-    Method("effective", "map", f"{_BRUNNER}, eq. 9", "the part of attention that T can see: projected on col(T)"),
-    Method("null", "map", f"{_BRUNNER}, eq. 8", "the part of attention in the null space of T", tags=("part",)),
+    Method("effective", "map", f"{_BRUNNER}, eq. 9", "the part of attention that T can see: projected on col(T);"
+           " depends on where the value bias is kept"),
+    Method("null", "map", f"{_BRUNNER}, eq. 8", "the part of attention in the null space of T; depends on where the"
+           " value bias is kept", tags=("part",)),
     Method("weighted_norm", "map", "Kobayashi et al. 2020, eq. 5", "the length of what a head moves: attention times"
            " that of the value", tags=("fast", "other_unit"), aliases=("attention_norm", "norm_based")),
     Method("gradient_attention", "map", "Barkan et al. 2021", "attention times the gradient of the outcome",
