@@ -84,6 +84,14 @@ def test_maps(name: str) -> None:
             assert not maps[kind].values[row, forbidden].any()
 
 
+def test_maps_in_another_unit_stand_beside_no_weights() -> None:
+    trace = identiscope.trace(families.ALL["BERT"].model(), LONG)
+    assert list(identiscope.attention_maps(trace, 1, 3).data_vars) == list(map_names())
+    assert map_names()[:3] == ("raw", "effective_simplex_span", "canonical")
+    with pytest.raises(identiscope.InputError, match="there are no maps \\['weighted_norm'\\]; there are raw"):
+        identiscope.attention_maps(trace, 1, 3, ["weighted_norm"])
+
+
 def test_factored_forms_agree_with_the_maps() -> None:
     trace = identiscope.trace(families.ALL["Llama"].model(), LONG)
     maps = identiscope.attention_maps(trace, 1, 3)

@@ -33,7 +33,7 @@ def test_what_a_weight_may_be_leads(minilm: identiscope.Model) -> None:
     whole = " ".join(said.sentences)
     assert "24 of 24 heads" in whole and f"{said.median_merged_null_share:.2f} of the squared" in whole
     assert f"equal tokens added up ({said.median_null_share:.2f} place by place)" in whole
-    assert said.median_merged_null_share == float(identiscope.null_share(trace).merged_null_share.median())
+    assert said.median_merged_null_share == float(result.merged_null_share.median())
     assert said.median_null_share == float(result.simplex_null_share.median())
 
 

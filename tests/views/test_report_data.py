@@ -148,6 +148,8 @@ def test_a_verdict_chooses_what_is_shown_first(minilm: identiscope.Model) -> Non
     known = identiscope.attention_intervals(trace, 2, 3, cells=[(4, 7)])
     (one,) = (one for one in own if one["key"] == 7)
     assert one["lower"] == pytest.approx(float(known["lower"][0]), abs=1e-9)
+    for part in ("copies", "merged_weight", "merged_lower", "merged_upper"):
+        assert one[part] == pytest.approx(float(known[part][0]), abs=1e-9)
     first = [one for one in heads(page)["intervals"] if one["query"] == start["row"] and one["head"] == start["head"]]
     assert len(first) >= 12
     chosen = {
