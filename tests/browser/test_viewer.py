@@ -152,7 +152,7 @@ def test_hovering_tells_each_map_and_the_interval(open_page: Any, report: Path, 
     tab.mouse.move(2, 2)
     assert tab.is_hidden(".tip")
     tab.evaluate("identiscope.choose({head: 5})")
-    spot = tab.evaluate("identiscope.pointOf('null', 4, 7)")
+    spot = tab.evaluate("identiscope.pointOf('simplex_null', 4, 7)")
     tab.mouse.move(spot["x"], spot["y"])
     assert tab.inner_text(".tip").count("not computed") == 2
 
