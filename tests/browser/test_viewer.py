@@ -140,7 +140,7 @@ def test_hovering_tells_each_map_and_the_interval(open_page: Any, report: Path, 
     said = tab.inner_text(".tip")
     true = true_maps(trace, 2, 3, "canonical")
     assert trace.tokens[4] in said and trace.tokens[7] in said
-    titles = {"simplex_null": "null", "effective_simplex_span": "effective simplex span"}
+    titles = {"simplex_null": "null", "effective_simplex_span": "simplex span"}
     for name, cells in true.items():
         found = re.search(rf"{titles.get(name, name)}\s+(−?[\d.]+)", said)
         assert found is not None

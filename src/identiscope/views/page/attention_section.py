@@ -61,7 +61,8 @@ def _named_maps(layers: Sequence[PackedLayer]) -> list[NamedMap]:
     )
     found: list[NamedMap] = []
     for name in (one for one in map_names() if one in held):
-        title, note = name.replace("_", " ").capitalize(), method(name).says
+        # Short enough to stand above a map, beside its buttons.
+        title, note = name.removeprefix("effective_").replace("_", " ").capitalize(), method(name).says
         found.append({"name": name, "title": title, "note": f"{note[:1].upper()}{note[1:]} ({method(name).paper})."})
         found += [_NULL] if name == "effective_simplex_span" else []
     return found

@@ -351,7 +351,7 @@ export function makeRow(about, theme, engine, chooseRow) {
     legend.replaceChildren(
       sign("■", colours.series[0], "weight where the slider stands"),
       sign("□", colours.ink, "the model's weight"),
-      ...(maps.effective_simplex_span ? [sign("◆", colours.series[1], "effective simplex span")] : []),
+      ...(maps.effective_simplex_span ? [sign("◆", colours.series[1], "simplex span")] : []),
       ...(maps.canonical ? [sign("○", colours.series[2], "canonical")] : []),
       ...(known.some((one) => one.copies > 1)
         ? [sign("├┤", colours.series[2], "all that the token and its copies may be together")]
