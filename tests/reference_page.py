@@ -35,7 +35,7 @@ def array(data: bytes, described: dict[str, Any]) -> np.ndarray:
 
 
 def maps(layer: dict[str, Any], chunk: bytes, place: int) -> dict[str, np.ndarray]:
-    """Raw, effective, null and canonical map of the place-th head."""
+    """Raw attention, its projection on col([T,1]), what that leaves, and the canonical and effective map of a head."""
     data = gzip.decompress(chunk)
     queries, keys = layer["queries"], layer["keys"]
     inside = np.ones((queries, keys), dtype=bool)
@@ -46,13 +46,13 @@ def maps(layer: dict[str, Any], chunk: bytes, place: int) -> dict[str, np.ndarra
         start, stop = array(data, mask["start"]), array(data, mask["stop"])
         inside = np.array([[start[i] <= j < stop[i] for j in range(keys)] for i in range(queries)])
     found: dict[str, np.ndarray] = {}
-    for name in ("raw", "effective"):
+    for name in ("raw", "effective_simplex_span", "effective"):
         packed = layer[name]
         if packed is None:
             continue
         cells = np.zeros((queries, keys))
         if packed["factors"]:
-            cells = _product(packed["factors"], data, place, len(layer["heads"]))
+            cells = _product(packed["factors"], data, place, len(layer["heads"]), found.get("raw"))
             if name == "raw":
                 if packed["softcap"]:
                     cells = np.tanh(cells / packed["softcap"]) * packed["softcap"]
@@ -75,11 +75,11 @@ def maps(layer: dict[str, Any], chunk: bytes, place: int) -> dict[str, np.ndarra
                     if code >> 20 == place:
                         cells[code & (2**20 - 1)] = row
         found[name] = cells
-    if "effective" in found:
-        found["null"] = np.zeros((queries, keys))
+    if "effective_simplex_span" in found:
+        found["simplex_null"] = np.zeros((queries, keys))
         for row, flag in enumerate(array(data, layer["null_rows"])[place]):
             if flag:
-                found["null"][row] = found["raw"][row] - found["effective"][row]
+                found["simplex_null"][row] = found["raw"][row] - found["effective_simplex_span"][row]
     if layer["canonical"] and layer["heads"][place] in layer["canonical"]["heads"]:
         packed = layer["canonical"]
         at = packed["heads"].index(layer["heads"][place])
@@ -90,16 +90,20 @@ def maps(layer: dict[str, Any], chunk: bytes, place: int) -> dict[str, np.ndarra
 def output_rows(layer: dict[str, Any], chunk: bytes, place: int) -> np.ndarray:
     """T [key, column] of the place-th head, up to a rotation."""
     data = gzip.decompress(chunk)
-    right = array(data, layer["effective"]["factors"]["right"])
+    right = array(data, layer["effective_simplex_span"]["factors"]["right"])
     group = place // (len(layer["heads"]) // right.shape[1])
-    step = layer["effective"]["factors"]["right_step"][group]
+    step = layer["effective_simplex_span"]["factors"]["right_step"][group]
     return right[:, group].T * step @ array(data, layer["output"]["matrix"])[place]
 
 
-def _product(factors: dict[str, Any], data: bytes, place: int, heads: int) -> np.ndarray:
-    left, right = array(data, factors["left"]), array(data, factors["right"])
+def _product(factors: dict[str, Any], data: bytes, place: int, heads: int, raw: np.ndarray | None) -> np.ndarray:
+    right = array(data, factors["right"])
     group = place // (heads // right.shape[1])
-    return (left[:, place].T * factors["left_step"][place]) @ (right[:, group] * factors["right_step"][group])
+    rows = right[:, group] * factors["right_step"][group]
+    if factors["left"] is None:
+        assert raw is not None
+        return raw @ rows.T @ rows
+    return (array(data, factors["left"])[:, place].T * factors["left_step"][place]) @ rows
 
 
 def _levels(codes: np.ndarray, levels: int) -> np.ndarray:

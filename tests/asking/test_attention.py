@@ -46,6 +46,11 @@ def test_shares_ranks_and_correlations(name: str, bias: bool) -> None:
         tolerance = 1e-9 if families.ALL[name].precision == "float64" else 1e-6
         allowed = site.allowed_keys(head).numpy()
         assert np.isclose(one.null_share, reference.null_share(raw, effective), atol=tolerance)
+        _, kept, _ = literal(site, head, simplex=True)
+        together = np.array([[float(token == word) for word in sorted(set(trace.tokens))] for token in trace.tokens])
+        assert together.sum(0).max() > 1
+        merged = reference.null_share(raw @ together, kept @ together)
+        assert np.isclose(one.merged_null_share, merged, atol=tolerance)
         assert np.isclose(one.correlation, reference.pearson(raw[allowed], effective[allowed]), atol=tolerance)
         for row in range(len(raw)):
             keys = np.flatnonzero(allowed[row])
@@ -78,6 +83,13 @@ def test_maps(name: str) -> None:
         forbidden = np.setdiff1d(np.arange(raw.shape[1]), keys)
         for kind in map_names("weights"):
             assert not maps[kind].values[row, forbidden].any()
+
+
+def test_maps_in_another_unit_stand_beside_no_weights() -> None:
+    trace = identiscope.trace(families.ALL["BERT"].model(), LONG)
+    assert list(identiscope.attention_maps(trace, 1, 3).data_vars) == list(map_names("weights"))
+    assert map_names("weights")[:3] == ("raw", "effective_simplex_span", "canonical")
+    assert "weighted_norm" in map_names()
 
 
 def test_factored_forms_agree_with_the_maps() -> None:

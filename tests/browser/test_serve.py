@@ -25,7 +25,7 @@ from views.shape_check import heads
 TEXT = "The lighthouse keeper wrote a letter to his sister every Sunday, and the sea took it. " * 2
 MAPS = """async ([side, layer, head]) => {
   const maps = await identiscope.sides[side].pane.viewer().maps(layer, head);
-  return [Array.from(maps.raw), Array.from(maps.effective)];
+  return [Array.from(maps.raw), Array.from(maps.effective_simplex_span)];
 }"""
 SHOWN = "(side) => !!identiscope.sides[side].pane.viewer() && !identiscope.sides[side].busy()"
 THEMES = "identiscope.sides.map((side) => side.pane.element.shadowRoot.querySelector('div').dataset.theme)"
@@ -84,11 +84,12 @@ def test_a_text_is_computed_and_shown(opened: Any, minilm: identiscope.Model) ->
     assert tab.locator("#attribution").count() == 1
     trace = identiscope.trace(minilm, text)
     for layer, head in ((0, 0), (4, 7)):
-        true = identiscope.attention_maps(trace, layer, head, ("raw", "effective"))
-        raw, effective = (np.array(cells).reshape(true["raw"].shape) for cells in tab.evaluate(MAPS, [0, layer, head]))
+        true = identiscope.attention_maps(trace, layer, head, ("raw", "effective_simplex_span"))
+        raw, kept = (np.array(cells).reshape(true["raw"].shape) for cells in tab.evaluate(MAPS, [0, layer, head]))
         stated = heads(tab.evaluate("identiscope.sides[0].header()"))["layers"][layer]["error"]
         assert np.abs(raw - true["raw"].values).max() <= stated["raw"]
-        assert np.abs(effective - true["effective"].values).max() <= stated["effective"]
+        span = "effective_simplex_span"
+        assert np.abs(kept - true[span].values).max() <= stated[span]
     assert tab.evaluate("identiscope.sides[0].pane.viewer().timing.threaded")
 
 

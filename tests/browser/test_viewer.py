@@ -28,7 +28,8 @@ IDS = [(7 * place) % 90 + 5 for place in range(60)]
 READ = """async ([layer, head]) => {
   const maps = await identiscope.maps(layer, head);
   const plain = {};
-  for (const name of ["raw", "effective", "null", "canonical"]) plain[name] = maps[name] && Array.from(maps[name]);
+  for (const name of ["raw", "effective_simplex_span", "simplex_null", "canonical", "effective"])
+    plain[name] = maps[name] && Array.from(maps[name]);
   return plain;
 }"""
 
@@ -40,15 +41,24 @@ def shown(tab: Any, layer: int, head: int, shape: tuple[int, ...]) -> dict[str, 
     return {name: np.array(cells).reshape(shape) for name, cells in found.items() if cells is not None}
 
 
+def true_maps(trace: Any, layer: int, head: int, *others: str, attention: str | None = None) -> dict[str, np.ndarray]:
+    """What the page shows of a head, by the library."""
+    maps = identiscope.attention_maps(
+        trace, layer, head, ("raw", "effective_simplex_span", *others), attention=attention
+    )
+    found = {str(name): cells.values for name, cells in maps.data_vars.items()}
+    return found | {"simplex_null": found["raw"] - found["effective_simplex_span"]}
+
+
 def test_cells_are_the_library_s_within_the_stated_error(open_page: Any, report: Path, trace: Any, page: Page) -> None:
     tab = open_page(report)
     for layer, head in ((0, 0), (2, 3), (5, 11)):
-        true = identiscope.attention_maps(trace, layer, head)
+        true = true_maps(trace, layer, head, "canonical")
         stated = heads(page)["layers"][layer]["error"]
         found = shown(tab, layer, head, true["raw"].shape)
         assert ("canonical" in found) == ((layer, head) == (2, 3))
         for name, cells in found.items():
-            assert np.abs(cells - true[name].values).max() <= stated[name], f"{name} of layer {layer}, head {head}"
+            assert np.abs(cells - true[name]).max() <= stated[name], f"{name} of layer {layer}, head {head}"
 
 
 @pytest.mark.parametrize(
@@ -62,10 +72,10 @@ def test_cells_of_other_kinds_of_attention(open_page: Any, name: str, kind: str)
     made = report_page(trace, attention=kind, with_verdict=False)
     tab = open_page(made)
     layer = heads(made)["layers"][1]
-    true = identiscope.attention_maps(trace, 1, 2, ("raw", "effective", "null"), attention=kind)
+    true = true_maps(trace, 1, 2, attention=kind)
     found = shown(tab, 1, 2, true["raw"].shape)
-    for map_name in ("raw", "effective", "null"):
-        assert np.abs(found[map_name] - true[map_name].values).max() <= layer["error"][map_name]
+    for map_name, cells in true.items():
+        assert np.abs(found[map_name] - cells).max() <= layer["error"][map_name]
 
 
 @pytest.mark.parametrize("kind", ["encoder-self", "decoder-self"])
@@ -77,10 +87,10 @@ def test_cells_of_a_bias_by_distance(open_page: Any, kind: str) -> None:
     made = report_page(trace, attention=kind, with_verdict=False)
     layer = heads(made)["layers"][1]
     assert layer["raw"]["position"]["by"] == "distance"
-    true = identiscope.attention_maps(trace, 1, 1, ("raw", "effective", "null"), attention=kind)
+    true = true_maps(trace, 1, 1, attention=kind)
     found = shown(open_page(made), 1, 1, true["raw"].shape)
-    for name in ("raw", "effective", "null"):
-        assert np.abs(found[name] - true[name].values).max() <= layer["error"][name]
+    for name, cells in true.items():
+        assert np.abs(found[name] - cells).max() <= layer["error"][name]
 
 
 def test_the_first_screen(open_page: Any, report: Path, page: Page) -> None:
@@ -92,8 +102,12 @@ def test_the_first_screen(open_page: Any, report: Path, page: Page) -> None:
     assert pressed.get_attribute("aria-label").startswith(
         f"Layer {start['layer']}, head {start['head']}, null share 0."
     )
-    share = heads(page)["layers"][start["layer"]]["null_share"][start["head"]]
-    assert f"null share {share:.3f}" in tab.inner_text(".stats")
+    layer = heads(page)["layers"][start["layer"]]
+    share, merged = (layer[name][start["head"]] for name in ("simplex_null_share", "merged_null_share"))
+    said = tab.inner_text(".stats")
+    assert f"null share {share:.3f}, {merged:.3f} with equal tokens added up" in said
+    maps = tab.inner_text("#attention_maps")
+    assert "The paper's effective attention (eq. 9) is not: it changes with where the value bias is kept" in maps
     assert re.search(r"rounding error .* raw \d", tab.inner_text(".stats"))
     assert tab.evaluate("identiscope.timing.threaded")
 
@@ -119,15 +133,18 @@ def test_choosing(open_page: Any, report: Path) -> None:
 def test_hovering_tells_each_map_and_the_interval(open_page: Any, report: Path, trace: Any) -> None:
     tab = open_page(report, place="#layer=2&head=3&row=4")
     spot = tab.evaluate(
-        "(document.querySelector('[data-map=null]').scrollIntoView(), identiscope.pointOf('null', 4, 7))"
+        "(document.querySelector('[data-map=simplex_null]').scrollIntoView(),"
+        " identiscope.pointOf('simplex_null', 4, 7))"
     )
     tab.mouse.move(spot["x"], spot["y"])
     said = tab.inner_text(".tip")
-    true = identiscope.attention_maps(trace, 2, 3)
+    true = true_maps(trace, 2, 3, "canonical")
     assert trace.tokens[4] in said and trace.tokens[7] in said
-    for name in ("raw", "effective", "null", "canonical"):
-        value = float(re.search(rf"{name}\s+(−?[\d.]+)", said).group(1).replace("−", "-"))  # type: ignore[union-attr]
-        assert value == pytest.approx(float(true[name][4, 7]), abs=1.2e-3)
+    titles = {"simplex_null": "null", "effective_simplex_span": "simplex span"}
+    for name, cells in true.items():
+        found = re.search(rf"{titles.get(name, name)}\s+(−?[\d.]+)", said)
+        assert found is not None
+        assert float(found.group(1).replace("−", "-")) == pytest.approx(float(cells[4, 7]), abs=1.2e-3)
     (bounds,) = re.findall(r"may be\s+([\d.]+) … ([\d.]+)", said)
     known = identiscope.attention_intervals(trace, 2, 3, cells=[(4, 7)])
     assert float(bounds[0]) == pytest.approx(float(known["lower"][0]), abs=6e-4)
@@ -135,7 +152,7 @@ def test_hovering_tells_each_map_and_the_interval(open_page: Any, report: Path, 
     tab.mouse.move(2, 2)
     assert tab.is_hidden(".tip")
     tab.evaluate("identiscope.choose({head: 5})")
-    spot = tab.evaluate("identiscope.pointOf('null', 4, 7)")
+    spot = tab.evaluate("identiscope.pointOf('simplex_null', 4, 7)")
     tab.mouse.move(spot["x"], spot["y"])
     assert tab.inner_text(".tip").count("not computed") == 2
 
@@ -238,7 +255,7 @@ def test_each_view_can_be_saved(open_page: Any, report: Path, trace: Any) -> Non
     for view, lines in (
         ("#attention_heads", 72),
         ("#attention_maps .top", count**2),
-        ("[data-map=effective]", count**2),
+        ("[data-map=effective_simplex_span]", count**2),
         ("#attention_row", count),
         ("#attention_lines", None),
     ):
@@ -249,9 +266,9 @@ def test_each_view_can_be_saved(open_page: Any, report: Path, trace: Any) -> Non
         name, table = saved(tab, f"{view} [data-save=csv]")
         rows = list(csv.DictReader(io.StringIO(table.decode("utf-8"))))
         assert name.endswith(".csv") and (lines is None or len(rows) == lines), view
-        if view == "[data-map=effective]":
-            true = identiscope.attention_maps(trace, 2, 3, ("effective",))["effective"].values
-            cells = np.array([float(one["effective"]) for one in rows]).reshape(true.shape)
+        if view == "[data-map=effective_simplex_span]":
+            true = true_maps(trace, 2, 3)["effective_simplex_span"]
+            cells = np.array([float(one["effective_simplex_span"]) for one in rows]).reshape(true.shape)
             assert np.abs(cells - true).max() < 1.2e-3
             assert rows[5]["key_token"] == trace.tokens[5]
 
@@ -268,7 +285,7 @@ def test_each_view_can_be_saved(open_page: Any, report: Path, trace: Any) -> Non
         ),
     ],
 )
-@pytest.mark.parametrize("view", ["#attention_heads", "[data-map=effective]"])
+@pytest.mark.parametrize("view", ["#attention_heads", "[data-map=effective_simplex_span]"])
 def test_a_view_that_cannot_be_saved_says_so(chromium: Any, report: Path, view: str, broken: str, reason: str) -> None:
     tab = chromium.new_page()
     thrown: list[str] = []
@@ -437,7 +454,7 @@ def test_attentions_alone(open_page: Any) -> None:
     tab = open_page(view_page(None, attentions, list("abcdef"), None))
     found = shown(tab, 1, 1, (6, 6))
     assert np.abs(found["raw"] - attentions[1][0, 1].numpy()).max() < 1.2e-3 and set(found) == {"raw"}
-    assert "were not given" in tab.inner_text("[data-map=effective]")
+    assert "were not given" in tab.inner_text("[data-map=effective_simplex_span]")
     assert tab.is_disabled("#attention_slider")
 
 
@@ -581,7 +598,7 @@ def test_colours_grow_with_the_weight_and_noise_fades(open_page: Any) -> None:
     trace = identiscope.from_arrays(attention, torch.randn(1, 1, 60, 5, generator=generator))
     tab = open_page(report_page(trace, with_verdict=False))
     paper = np.array([0xFB, 0xFA, 0xF7])
-    for name in ("raw", "effective"):
+    for name in ("raw", "effective_simplex_span"):
         found = tab.evaluate(PIXELS, name)
         cells = np.array(found["cells"])[180:]  # but the rows beside the line that marks the chosen one
         values, colours, scale = cells[:, 0], cells[:, 1:], found["scale"]

@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 import identiscope
 from identiscope.asking import ask as asking
 from identiscope.cli import main
+from identiscope.commands.attention import _enough
 from identiscope.errors import InputError
 from identiscope.results import load_result
 from identiscope.views.page.results import result_page
@@ -156,5 +157,8 @@ def test_few_keys_in_words_and_json() -> None:
     whole = " ".join(invoke("minilm", TEXT, "--layer", "2", "--head", "3", "--few").output.split())
     assert "No token can be left out for all rows of this text: some row needs each of the" in whole
     assert "left out may change" not in whole and "0·w" not in whole and "certified for these rows" in whole
+    # What brings nothing new needs no bound, which would be zero.
+    nothing = _enough(report | {"largest_dropping_bound": 3e-17})
+    assert "brings nothing that those kept cannot" in nothing and "·w" not in nothing
     refused = invoke("minilm", TEXT, "--few")
     assert refused.exit_code != 0 and "--few is of a whole head" in refused.output

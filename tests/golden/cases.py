@@ -348,7 +348,8 @@ def of_page(page: Any) -> Numbers:
         every = [reference_page.maps(layer, chunk, place) for place in range(len(layer["heads"]))]
         for name in every[0]:
             found[f"{number}.{name}"] = np.stack([maps[name] for maps in every])
-        found[f"{number}.null_share"], found[f"{number}.correlation"] = layer["null_share"], layer["correlation"]
+        for name in ("simplex_null_share", "merged_null_share", "simplex_correlation"):
+            found[f"{number}.{name}"] = layer[name]
     return found
 
 

@@ -31,7 +31,9 @@ def test_what_a_weight_may_be_leads(minilm: identiscope.Model) -> None:
     )
     assert f"{int((width < FIXED).sum())} of them are fixed to within 0.05" in said.sentences[1]
     whole = " ".join(said.sentences)
-    assert "24 of 24 heads" in whole and f"{said.median_null_share:.2f} of the squared" in whole
+    assert "24 of 24 heads" in whole and f"{said.median_merged_null_share:.2f} of the squared" in whole
+    assert f"equal tokens added up ({said.median_null_share:.2f} place by place)" in whole
+    assert said.median_merged_null_share == float(result.merged_null_share.median())
     assert said.median_null_share == float(result.simplex_null_share.median())
 
 

@@ -61,6 +61,34 @@ def test_against_the_literal_definitions(kind):
             assert float(share.key_type_correlation[head, index]) == pytest.approx(expected, abs=1e-10)
 
 
+@pytest.mark.parametrize("kind", ["all", "causal"])
+def test_copies_by_their_values_are_those_of_each_head(kind):
+    """Keys 3 and 11 have equal values; 5 and 8 differ by what one head's output projection does not see."""
+    generator = np.random.default_rng(4)
+    value, projection = generator.standard_normal((1, 25, 4)), generator.standard_normal((2, 4, 9))
+    value[0, 11], value[0, 8] = value[0, 3], value[0, 5]
+    value[0, 8, 2] += 1.0
+    projection[1, 2] = 0.0
+    matrix = reference.allowed_matrix(kind, 25, 25)
+    attention = reference.softmax_rows(generator, 2, matrix, 2.0)
+    options: dict[str, Any] = {"allowed": torch.from_numpy(matrix), "copies": torch.zeros(25, dtype=torch.long)}
+    share = null_share(*given(value, projection, attention), equal="values", **options)
+    for head, pairs in enumerate(([(3, 11)], [(3, 11), (5, 8)])):
+        together = np.eye(25)
+        for first, second in pairs:
+            together[second, first], together[second, second] = 1.0, 0.0
+        kept = reference.effective(attention[head], value[0] @ projection[head], matrix, simplex=True)
+        merged = reference.null_share(attention[head] @ together, kept @ together)
+        assert float(share.merged[head]) == pytest.approx(merged, abs=1e-11)
+        for row in range(25):
+            expected = reference.null_share(attention[head, row] @ together, kept[row] @ together)
+            assert float(share.row_merged[head, row]) == pytest.approx(expected, abs=1e-11)
+    by_token = null_share(*given(value, projection, attention), **options)
+    assert float(by_token.merged.max()) < 1e-20, "all keys are of one token: a row has its sum and nothing else"
+    with pytest.raises(InputError, match="equal='rows' was given; expected one of tokens, values"):
+        null_share(*given(value, projection, attention), equal="rows", **options)  # type: ignore[arg-type]
+
+
 def test_identifiable_head_has_no_null_share_and_correlation_one():
     generator = np.random.default_rng(2)
     value, projection = generator.standard_normal((1, 6, 8)), generator.standard_normal((1, 8, 9))

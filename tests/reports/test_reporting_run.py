@@ -27,8 +27,9 @@ def test_means_are_those_of_the_run(directory: Path) -> None:
     page = run_page(run)
     assert page.names == ["attention-identifiability", "token-identifiability", "table", "table-2"]
     grid: Any = page.section("attention-identifiability")["data"]
-    shares = next(column for column in grid["columns"] if column["name"] == "null_share")
-    true = run.means("attention_identifiability")["mean"].sel(column="null_share").values
+    shares = next(column for column in grid["columns"] if column["name"] == "merged_null_share")
+    true = run.means("attention_identifiability")["mean"].sel(column="merged_null_share").values
+    assert grid["columns"][0]["name"] == "simplex_null_share"
     assert shares["values"] == true.tolist() and grid["layers"] == list(range(6)) and grid["heads"] == list(range(12))
     curve: Any = page.section("token-identifiability")["data"]
     place = curve["names"].index("identified cosine")

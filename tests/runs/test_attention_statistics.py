@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import identiscope
+import reference
 from identiscope.linalg.rank.full_rank import full_column_rank, head_products, independent_rows
 from identiscope.linalg.rank.projection_factor import projection_factor
 from identiscope.methods.heads.attention_rank import attention_rank
@@ -22,6 +23,13 @@ PASSAGE = (
     "The lighthouse keeper wrote a letter to his sister every Sunday, although no ship had come to the island since the"
     " storm. He told her about the birds that nested under the lamp, and about the bread he had burnt."
 )
+
+
+def merged_null_share(tokens: Any, raw: np.ndarray, kept: np.ndarray) -> float:
+    """Literally: columns of equal tokens added up, in all rows or in 160 from the first to the last."""
+    together = np.array([[float(token == word) for word in sorted(set(tokens))] for token in tokens])
+    rows = np.unique(np.round(np.linspace(0, len(raw) - 1, min(len(raw), 160))).astype(int))
+    return reference.null_share(raw[rows] @ together, kept[rows] @ together)
 
 
 def expected(model: identiscope.Model, text: Any, layer: int, head: int) -> dict[str, float]:
@@ -46,6 +54,7 @@ def expected(model: identiscope.Model, text: Any, layer: int, head: int) -> dict
         "free_rows": float(found.free_rows),
         "simplex_null_share": float(found.simplex_null_share),
         "simplex_correlation": float(found.simplex_correlation),
+        "merged_null_share": merged_null_share(tokens, raw, maps.effective_simplex_span.values),
         "null_share": float(found.null_share),
         "correlation": float(found.correlation),
         "entropy": float(-(raw * np.log2(np.where(raw > 0, raw, 1))).sum(1).mean()),
@@ -93,6 +102,17 @@ def test_padded_batches_of_short_and_long_texts(minilm: identiscope.Model) -> No
 def test_masks_groups_and_position_biases(tmp_path: Path, architecture: str, options: dict[str, Any]) -> None:
     model = identiscope.load(save_tiny(tmp_path, architecture, **options))
     check(model, [words(4), words(7), words(20), (words(9), words(12))], [(0, 0), (1, 1)])
+
+
+@pytest.mark.parametrize(
+    ("architecture", "options"),
+    [("BertModel", {}), ("LlamaForCausalLM", {}), ("MistralForCausalLM", {"num_key_value_heads": 2})],
+)
+def test_of_long_texts_some_rows_stand_for_all_where_equal_tokens_are_added_up(
+    tmp_path: Path, architecture: str, options: dict[str, Any]
+) -> None:
+    model = identiscope.load(save_tiny(tmp_path, architecture, max_position_embeddings=256, **options))
+    check(model, [words(12), " ".join([words(30)] * 7)], [(1, 1)])
 
 
 def test_a_repeated_token_has_a_rank_that_no_bound_proves(tmp_path: Path) -> None:

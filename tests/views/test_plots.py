@@ -80,6 +80,32 @@ def test_separator_plot(results: dict[str, xr.Dataset], values: str) -> None:
     assert [text.get_text() for text in ax.get_legend().get_texts()] == ["other → [SEP]", "[SEP] → [SEP]"]
 
 
+def test_of_several_maps_the_one_that_every_way_of_writing_the_model_has_leads(results: dict[str, xr.Dataset]) -> None:
+    maps = results["attention_maps"]
+    ax = plot(maps, Figure().add_subplot())
+    assert ax.get_title() == "effective_simplex_span"
+    np.testing.assert_array_equal(ax.images[0].get_array(), maps["effective_simplex_span"])
+    # As in the figures of the paper, where there is no other.
+    alone = plot(maps[["raw", "effective"]].assign_attrs(maps.attrs), Figure().add_subplot())
+    np.testing.assert_array_equal(alone.images[0].get_array(), maps["effective"])
+
+
+def test_bounds_of_copies_together_are_drawn() -> None:
+    numbers = {
+        "weight": [0.4, 0.2], "lower": [0.1, 0.2], "upper": [0.6, 0.2], "copies": [3, 1],
+        "merged_weight": [0.7, 0.2], "merged_lower": [0.65, 0.2], "merged_upper": [0.75, 0.2], "query": [4, 4],
+    }  # fmt: skip
+    tokens = {"query_token": ("cell", ["a", "a"]), "key_token": ("cell", ["b", "c"])}
+    result = make_result(
+        "attention_intervals", {name: (("cell",), np.array(part)) for name, part in numbers.items()},
+        coordinates=tokens, provenance={"kind": "freedom"},
+    )  # fmt: skip
+    ax = plot(result, Figure().add_subplot())
+    assert [text.get_text() for text in ax.get_legend().get_texts()][-1] == "with its copies, together"
+    (whisker,) = ax.containers[-1].lines[2][0].get_segments()
+    np.testing.assert_allclose(whisker[:, 1], [0.65, 0.75])
+
+
 def test_the_mean_in_bins_of_length_is_drawn() -> None:
     lengths = np.array([10, 12, 30, 110, 5])
     correlation = np.stack([np.full((2, 3), value) for value in (1.0, 0.8, 0.6, 0.2, np.nan)])
@@ -153,7 +179,7 @@ def test_a_proof_says_zero_and_what_is_missing() -> None:
         ),
         ("attention_identifiability", {"values": "rank"}, r"axes layer, head, query; .*isel\(query=-1\)"),
         ("attention_identifiability", {"colour": "red"}, "colour was given to the plot of .*; expected values"),
-        ("attention_maps", {"values": "nothing"}, "expected one of raw, effective, null"),
+        ("attention_maps", {"values": "nothing"}, "expected one of raw, effective_simplex_span, canonical"),
         ("attention_between_types", {"values": "null"}, "expected one of raw, effective"),
         ("attention_between_types", {"source": "verb"}, "source='verb' was given; expected one of all"),
         ("attention_between_types", {"figure": "6"}, "expected one of types, separator"),

@@ -33,20 +33,26 @@ def check(trace: identiscope.Trace, page: Page, kind: str) -> list[str]:
     stored = []
     for layer in heads(page)["layers"]:
         site = trace.site(layer["layer"], kind)
-        effective = identiscope.factored_attention(trace, layer["layer"], attention=kind).dense().numpy()
+        projected = identiscope.factored_attention(trace, layer["layer"], "effective_simplex_span", attention=kind)
+        kept = projected.dense().numpy()
+        tokens = heads(page)["tokens"]["keys"] or heads(page)["tokens"]["queries"]
+        together = np.array([[float(token == word) for word in sorted(set(tokens))] for token in tokens])
         for place, head in enumerate(layer["heads"]):
             found = reference_page.maps(layer, page.chunks[f"attention.{layer['chunk']}"], place)
             raw = site.attention(head).numpy()
-            truth = {"raw": raw, "effective": effective[place], "null": raw - effective[place]}
+            truth = {"raw": raw, "effective_simplex_span": kept[place], "simplex_null": raw - kept[place]}
+            assert truth.keys() == found.keys() - {"canonical"}
             for name, cells in truth.items():
                 error = np.abs(found[name] - cells).max()
                 assert error <= layer["error"][name], f"{name} of layer {layer['layer']}, head {head}"
             assert layer["error"]["raw"] < 1.2e-3
-            share = ((raw - effective[place]) ** 2).sum() / (raw**2).sum()
-            assert layer["null_share"][place] == pytest.approx(share, abs=1e-9)
+            share = ((raw - kept[place]) ** 2).sum() / (raw**2).sum()
+            assert layer["simplex_null_share"][place] == pytest.approx(share, abs=1e-9)
+            merged = (((raw - kept[place]) @ together) ** 2).sum() / ((raw @ together) ** 2).sum()
+            assert layer["merged_null_share"][place] == pytest.approx(merged, abs=1e-9)
             allowed = site.allowed_keys(head).numpy()
-            correlation = np.corrcoef(raw[allowed], effective[place][allowed])[0, 1]
-            assert layer["correlation"][place] == pytest.approx(correlation, abs=1e-9)
+            correlation = np.corrcoef(raw[allowed], kept[place][allowed])[0, 1]
+            assert layer["simplex_correlation"][place] == pytest.approx(correlation, abs=1e-9)
             points = (site.value_of(head).double() @ site.projection[head].double()).numpy()
             rows = reference_page.output_rows(layer, page.chunks[f"attention.{layer['chunk']}"], place)
             # Up to a rotation: the same inner products, within the error stated for a row.
@@ -83,17 +89,17 @@ def test_every_cell_is_within_the_stated_error(name: str, kind: str, stored: str
 @pytest.mark.parametrize("length", [6, 24])  # eight channels: all rows are identifiable, or not all
 def test_null_attention_that_is_rounding_is_zero(name: str, length: int) -> None:
     trace = identiscope.trace(families.ALL[name].model(), IDS[:length])
-    dimension = identiscope.attention_identifiability(trace)["null_dimension"]
+    dimension = identiscope.attention_identifiability(trace)["simplex_null_dimension"]
     page = report_page(trace, with_verdict=False)
     check(trace, page, trace.kinds[0])
     for layer in heads(page)["layers"]:
         for place, head in enumerate(layer["heads"]):
             found = reference_page.maps(layer, page.chunks[f"attention.{layer['chunk']}"], place)
             free = dimension.sel(layer=layer["layer"], head=head).values > 0
-            assert np.array_equal(found["null"].any(1), free)
-            # And not because the page's raw and effective are the same there.
-            assert free.all() or (found["raw"] != found["effective"])[~free].any()
-        assert length == 24 or layer["error"]["null"] < 1e-5
+            assert np.array_equal(found["simplex_null"].any(1), free)
+            # And not because the page's raw and projected weights are the same there.
+            assert free.all() or (found["raw"] != found["effective_simplex_span"])[~free].any()
+        assert length == 24 or layer["error"]["simplex_null"] < 1e-5
 
 
 def test_a_choice_of_heads_is_packed_as_it_was_captured() -> None:
@@ -120,7 +126,7 @@ def test_arrays_with_a_mask_of_any_shape() -> None:
 
 
 def test_sizes(minilm: identiscope.Model) -> None:
-    """At 128 tokens at most 2 MB and at 512 at most 15 MB, with raw, effective and null attention of all 72 heads."""
+    """At 128 tokens at most 2 MB and at 512 at most 15 MB, with raw, projected and null attention of all 72 heads."""
     assert minilm.tokenizer is not None
     ids = minilm.tokenizer(PASSAGE * 4, truncation=True, max_length=512)["input_ids"]
     short = report_page(identiscope.trace(minilm, ids[:128]))
@@ -129,7 +135,7 @@ def test_sizes(minilm: identiscope.Model) -> None:
     long = report_page(identiscope.trace(minilm, ids), with_verdict=False)
     assert len(heads(long)["tokens"]["queries"]) == 512
     assert len(page_html(long)) < 15e6
-    assert max(layer["error"]["null"] for layer in heads(long)["layers"]) < 1.5e-3
+    assert max(layer["error"]["simplex_null"] for layer in heads(long)["layers"]) < 1.5e-3
 
 
 def test_a_verdict_chooses_what_is_shown_first(minilm: identiscope.Model) -> None:
@@ -142,6 +148,8 @@ def test_a_verdict_chooses_what_is_shown_first(minilm: identiscope.Model) -> Non
     known = identiscope.attention_intervals(trace, 2, 3, cells=[(4, 7)])
     (one,) = (one for one in own if one["key"] == 7)
     assert one["lower"] == pytest.approx(float(known["lower"][0]), abs=1e-9)
+    for part in ("copies", "merged_weight", "merged_lower", "merged_upper"):
+        assert one[part] == pytest.approx(float(known[part][0]), abs=1e-9)
     first = [one for one in heads(page)["intervals"] if one["query"] == start["row"] and one["head"] == start["head"]]
     assert len(first) >= 12
     chosen = {
@@ -244,8 +252,13 @@ def test_any_result_can_be_shown(minilm: identiscope.Model) -> None:
     layer = heads(page)["layers"][0]
     assert (layer["layer"], layer["heads"]) == (2, [3])
     cells = reference_page.maps(layer, page.chunks[f"attention-maps.{layer['chunk']}"], 0)
-    for name in ("raw", "effective", "null", "canonical"):
+    for name in ("raw", "effective_simplex_span", "canonical", "effective"):
         assert np.abs(cells[name] - maps[name].values).max() <= layer["error"][name]
+    left = (maps["raw"] - maps["effective_simplex_span"]).values
+    assert np.abs(cells["simplex_null"] - left).max() <= layer["error"]["simplex_null"]
+    assert [one["name"] for one in heads(page)["maps"]] == [
+        "raw", "effective_simplex_span", "simplex_null", "canonical", "effective",
+    ]  # fmt: skip
     intervals = result_page(identiscope.attention_intervals(trace, 2, 3, top=4))
     table = plain(intervals)["tables"][0]
     assert len(table["rows"]) == 4 and "lower" in table["columns"]
@@ -260,7 +273,7 @@ def test_attentions_as_bertviz_takes_them() -> None:
     layer = heads(page)["layers"][1]
     found = reference_page.maps(layer, page.chunks[f"attention.{layer['chunk']}"], 1)
     assert np.abs(found["raw"] - attentions[0][0, 1].numpy()).max() <= layer["error"]["raw"]
-    assert "effective" not in found
+    assert found.keys() == {"raw"}
     for wrong, words in (
         (((), tokens, None), "no attentions"),
         ((attentions, tokens[:3], None), "3 tokens"),

@@ -37,7 +37,7 @@ def attention_maps(
 ) -> xr.Dataset:
     """Maps of one head side by side, each [query, key]: those of `maps`, or all whose cells are attention weights.
 
-    Those are raw, effective, null, simplex-span and canonical attention. Of a method that gives several arrays for each
+    Those are raw, simplex-span, canonical, effective and null attention. Of a method that gives several arrays for each
     head the others are named after both. outcome: what maps explain that are of an outcome, such as gradient_attention.
 
     All are those of the raw map shown, in float64: the effective ones keep its output, and the simplex span its row

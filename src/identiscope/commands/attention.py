@@ -22,6 +22,9 @@ from identiscope.commands.tracing import load_and_trace
 from identiscope.errors import InputError
 from identiscope.methods.registry import map_names
 
+#: A bound on how far the head's output may move that is rounding and nothing else.
+NO_CHANGE = 1e-9
+
 
 class MapName(click.ParamType[str]):
     """A map of attention weights: those that are registered when it is asked for. (A base class of click's.)"""
@@ -174,6 +177,7 @@ def _head_rows(result: Any) -> list[dict[str, Any]]:
                     "simplex_null_dimension": int(last["simplex_null_dimension"]),
                     "free_rows": float(one["free_rows"]),
                     "simplex_null_share": float(one["simplex_null_share"]),
+                    "merged_null_share": float(one["merged_null_share"]),
                     "simplex_correlation": float(one["simplex_correlation"]),
                     "null_share": float(one["null_share"]),
                     "correlation": float(one["correlation"]),
@@ -257,7 +261,8 @@ def _print(
         print_table(f"Layer {layer}, head {head}: {which}", columns, rows, out)
         return
     columns = dict.fromkeys(("layer", "head", "rank", "dim LN([T,1])", "free rows"), "right")
-    columns |= dict.fromkeys(("null share", "correlation", "null share, eq. 8", "correlation, eq. 9"), "right")
+    shares = ("null share", "copies merged", "correlation", "null share, eq. 8", "correlation, eq. 9")
+    columns |= dict.fromkeys(shares, "right")
     rows = [
         (
             line["layer"],
@@ -266,6 +271,7 @@ def _print(
             line["simplex_null_dimension"],
             line["free_rows"],
             line["simplex_null_share"],
+            line["merged_null_share"],
             line["simplex_correlation"],
             line["null_share"],
             line["correlation"],
@@ -274,7 +280,8 @@ def _print(
     ]
     print_table(
         "By head: rank of T and dimension of LN([T,1]) of the last row; share of rows that can move; ‖A∥‖²/‖A‖² in"
-        " LN([T,1]), and correlation of A with the rest; both again as in Brunner et al., in LN(T)",
+        " LN([T,1]), the same with equal tokens added up, and correlation of A with the rest; as in Brunner et al., in"
+        " LN(T), which depends on where the model keeps its value bias",
         columns,
         rows,
         out,
@@ -301,10 +308,14 @@ def _enough(report: dict[str, Any]) -> str:
         )
     names = ", ".join(one["token"] for one in report["kept"])
     bound = report["largest_dropping_bound"]
+    later = (
+        f"a weight w on a token that was left out may change the head's output by up to {bound:.3g}·w."
+        if bound > NO_CHANGE
+        else "a token that was left out brings nothing that those kept cannot, so it may be left out there, too."
+    )
     return (
         f"{len(report['kept'])} tokens are enough for all rows of this text: {names}.\n\nThat is {certified}. Of a"
-        " later query only a bound is known: a weight w on a token that was left out may change the head's output by"
-        f" up to {bound:.3g}·w."
+        f" later query only a bound is known: {later}"
     )
 
 

@@ -38,12 +38,14 @@ class Verdict:
     drawn at random from the `drawn_from` that are 0.1 or more, or where there are none the strongest of each head (then
     `drawn_from` is 0). `median_reach` is how far a row of attention can be moved, in total variation with equal tokens
     added up: the median over some rows of the farthest alternative found, and so a lower bound. `median_null_share` is
-    the share of squared attention in LN([T,1]), which no rewriting of the model changes.
+    the share of squared attention in LN([T,1]), which no rewriting of the model changes, and
+    `median_merged_null_share` that with equal tokens added up.
     """
 
     sentences: tuple[str, ...]
     heads: int
     free_heads: int
+    median_merged_null_share: float
     median_null_share: float
     median_reach: float
     sample: pd.DataFrame
@@ -67,7 +69,7 @@ def verdict(
     """
     heads = int(result["free_rows"].size)
     free = int((result["free_rows"].values > 0).sum())
-    share = float(result["simplex_null_share"].median())
+    merged, share = (float(result[name].median()) for name in ("merged_null_share", "simplex_null_share"))
     width = trace.site(int(result["layer"][0]), result.attrs["attention"], result.attrs["query_stream"]).value.shape[-1]
     count = len(trace.streams[result.attrs["key_stream"]])
     if free == 0:
@@ -78,7 +80,7 @@ def verdict(
             f" {width + 1} tokens, as a rule, no weight can move without changing the output; in longer texts, they"
             " can.",
         )
-        return Verdict(sentences, heads, 0, share, 0.0, pd.DataFrame(), 0)
+        return Verdict(sentences, heads, 0, merged, share, 0.0, pd.DataFrame(), 0)
     weights, drawn_from = _places(trace, result, candidates, seed)
     rows = _spread_rows(result, candidates)
     done = 0
@@ -96,11 +98,11 @@ def verdict(
         f"Why: a row of attention is over {count} tokens, and a head's values have only {width} dimensions. In"
         f" {free} of {heads} heads rows can be exchanged for others that give the same output; a typical row can move"
         f" {reach:.2f} of its weight or more to other words (median of {len(rows)}).",
-        f"Taken together, {share:.2f} of the squared attention of the median head has no effect (its null share, row"
-        " sums kept). A single weight may be held in place all the same, since none can be negative and each row keeps"
-        " its sum: its own range is what counts.",
+        f"Taken together, {merged:.2f} of the squared attention of the median head has no effect: its null share, row"
+        f" sums kept and equal tokens added up ({share:.2f} place by place). A single weight may be held in place all"
+        " the same, since none can be negative and each row keeps its sum: its own range is what counts.",
     )
-    return Verdict(sentences, heads, free, share, reach, sample, drawn_from)
+    return Verdict(sentences, heads, free, merged, share, reach, sample, drawn_from)
 
 
 def _places(

@@ -81,21 +81,22 @@ _LINES = (
     Method("attention", "map", "Vaswani et al. 2017, eq. 1", "raw attention, as the softmax gave it",
            tags=("fast", "weights"),
            aliases=("raw", "raw_attention")),
-    Method("effective", "map", f"{_BRUNNER}, eq. 9", "the part of attention that T can see: projected on col(T)",
-           tags=("weights",)),
-    Method("null", "map", f"{_BRUNNER}, eq. 8", "the part of attention in the null space of T",
-           tags=("part", "weights")),
     Method("effective_simplex_span", "map", "Naim & Asher 2024", "attention projected on col([T,1]): rows sum to one",
            tags=("fast", "weights")),
     Method("canonical", "map", f"{_BRUNNER}, §3.4 (its open question)",
            "of all attention rows with this output the shortest: unique, never negative", tags=("weights",),
            on_cpu="canonical rows"),
+    Method("effective", "map", f"{_BRUNNER}, eq. 9", "the part of attention that T can see: projected on col(T);"
+           " depends on where the value bias is kept", tags=("weights",)),
+    Method("null", "map", f"{_BRUNNER}, eq. 8", "the part of attention in the null space of T; depends on where the"
+           " value bias is kept", tags=("part", "weights")),
     Method("weighted_norm", "map", "Kobayashi et al. 2020, eq. 5", "the length of what a head moves: attention times"
            " that of the value", tags=("fast",), aliases=("attention_norm", "norm_based")),
     Method("gradient_attention", "map", "Barkan et al. 2021", "attention times the gradient of the outcome",
            tags=("fast",), aliases=("attention_x_gradient", "gradsam")),
     Method("attention_attribution", "map", "Hao et al. 2021, eq. 5", "what the outcome gains as a layer's attention"
-           " grows from nothing", aliases=("attattr", "self_attention_attribution"), brief={"points": 4}),
+           " grows from nothing", aliases=("attattr", "self_attention_attribution"),
+           brief={"points": 4}),
     Method("attention_identifiability", "head", f"{_BRUNNER}, §3", "ranks, null spaces, null share and correlation",
            varies=("cutoff", "gap", "rank_is_uncertain")),
     Method("attention_rank", "head", f"{_BRUNNER}, eq. 6", "rank and spectrum of T over all keys", tags=("fast",),
@@ -196,7 +197,10 @@ def of_kind(*kinds: str) -> list[Method]:
 
 
 def map_names(tag: str = "") -> tuple[str, ...]:
-    """The maps there are, or those with a tag; raw attention by the name that sets it off from the others."""
+    """The maps there are, or those with a tag; raw attention by the name that sets it off from the others.
+
+    First those that every way of writing the model agrees on.
+    """
     maps = [one for one in of_kind("map") if not tag or tag in one.tags]
     return tuple("raw" if "raw" in one.aliases else one.name for one in maps)
 

@@ -14,7 +14,7 @@ from identiscope.linalg.rank.projection_factor import projection_factor
 from identiscope.linalg.thin_position import ThinPosition, thin_position
 from identiscope.linalg.tolerance import GRAM_FLOOR
 from identiscope.methods.fields import LayerFields, chosen_sites, layer_fields
-from identiscope.methods.maps.effective import effective
+from identiscope.methods.maps.effective_simplex_span import effective_simplex_span
 
 if TYPE_CHECKING:
     from identiscope.capture import Site, Trace
@@ -28,11 +28,12 @@ class LayerArrays:
 
     logits of a head = query[head]·key[group]ᵀ (the scale is in the query), then `softcap`, `position` and `sinks`;
     query and key are None where a map cannot be had from them (a position bias that is not thin, maps given as
-    arrays). Effective attention is
-    left[head]·right[group]ᵀ on the allowed keys, `right` [group, key, column] has orthonormal columns, and
-    right[group]·output[head] is T up to a rotation of its columns, which no norm of an output sees.
+    arrays). Attention projected on col([T,1]) is left[head]·right[group]ᵀ on the allowed keys, `right`
+    [group, key, column] has orthonormal columns, and right[group]·output[head] is T up to a rotation of its columns,
+    which no norm of an output sees.
     `start` and `stop` [query] are the allowed range of keys, `matrix` [query, key] where a range does not say it; all
-    None where every key may be seen. `raw` and `effective` give the library's own map of the place-th head in float64.
+    None where every key may be seen. `raw` and `effective_simplex_span` give the library's own map of the place-th
+    head in float64; the paper's `effective` attention, which another way of writing the model changes, is not held.
     """
 
     layer: int
@@ -52,7 +53,8 @@ class LayerArrays:
     stop: Array | None
     matrix: Array | None
     raw: Callable[[int], Array]
-    effective: Callable[[int], Array]
+    effective_simplex_span: Callable[[int], Array]
+    effective: None = None
 
 
 def report_layers(
@@ -69,7 +71,7 @@ def report_layers(
 def layer_arrays(site: "Site") -> LayerArrays:
     """One site as thin matrices."""
     held = layer_fields(site)
-    found = effective(
+    found = effective_simplex_span(
         held.value, held.projection, held.context, allowed=held.allowed, precision=held.precision, row_sum=held.row_sum
     )
     left, right, output = _orthonormal(held, found.left, found.right)
@@ -78,7 +80,7 @@ def layer_arrays(site: "Site") -> LayerArrays:
     query, key = _logit_factors(site) if site.bias.position is None or position is not None else (None, None)
     ranged = not described.everything and described.matrix is None
 
-    def effective_map(place: int) -> Array:
+    def projected(place: int) -> Array:
         group = len(found.left) // len(found.right)
         cells = found.left[place] @ found.right[place // group].mT
         if not described.everything:
@@ -103,7 +105,7 @@ def layer_arrays(site: "Site") -> LayerArrays:
         stop=as_numpy(described.stop) if ranged else None,
         matrix=None if described.matrix is None else as_numpy(described.matrix),
         raw=lambda place: as_numpy(site.attention(site.heads[place])),
-        effective=effective_map,
+        effective_simplex_span=projected,
     )
 
 
@@ -131,12 +133,16 @@ def _logit_factors(site: "Site") -> tuple[Array | None, Array | None]:
 def _orthonormal(held: LayerFields, left: Tensor, right: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """The same product left·rightᵀ with orthonormal columns on the right, and T in their coordinates.
 
-    Directions below GRAM_FLOOR of the largest are left out: what they held is in the packer's measured error.
+    The first column is the same for all keys, so that where every key may be seen all rows, which have one sum, have
+    one number there: next to nothing to store. Directions below GRAM_FLOOR of the largest are left out: what they held
+    is in the packer's measured error.
     """
     squares, vectors = torch.linalg.eigh(right.mT @ right)
     kept = squares > GRAM_FLOOR**2 * squares[:, -1:]
     inverse = torch.where(kept, torch.where(kept, squares, 1).rsqrt(), 0)
     basis = right @ (vectors * inverse[:, None])
+    ones, identity = basis.sum(1)[..., None], torch.eye(right.shape[2]).to(right).expand(len(right), -1, -1)
+    basis = basis @ torch.linalg.qr(torch.cat([ones, identity], 2)).Q
     group = len(left) // len(right)
     coordinates = basis.mT @ right
     left = left @ coordinates.repeat_interleave(group, 0).mT
@@ -145,7 +151,11 @@ def _orthonormal(held: LayerFields, left: Tensor, right: Tensor) -> tuple[Tensor
     t = values.repeat_interleave(len(triangle) // len(values), 0) @ triangle.mT
     output = basis.repeat_interleave(group, 0).mT @ t
     if group == 1:
-        # The singular directions of T as columns: then what is left of the output is one number each.
-        turn, sizes, _ = torch.linalg.svd(output, full_matrices=False)
-        return left @ turn, basis @ turn, torch.diag_embed(sizes)
+        # The singular directions of centred T as columns: what is left of the output is one number each, and the mean.
+        directions, sizes, ways = torch.linalg.svd(output[:, 1:])
+        turned = torch.zeros_like(output)
+        turned[:, :1] = output[:, :1] @ ways.mT
+        turned[:, 1:].diagonal(dim1=1, dim2=2).copy_(sizes)
+        left, basis = (torch.cat([part[..., :1], part[..., 1:] @ directions], 2) for part in (left, basis))
+        output = turned
     return left, basis, output

@@ -11,6 +11,13 @@ from identiscope.views.page.plain import table_section
 from identiscope.views.page.report import write_report
 from identiscope.views.tables.run import explanation_tables
 
+#: Null shares, the first that is there leads: column → what it is of, in words.
+_SHARES = {
+    "merged_null_share": "with equal tokens added up",
+    "simplex_null_share": "place by place",
+    "null_share": "as Brunner et al. have it, which depends on where the value bias is kept,",
+}
+
 
 def report_run(directory: str | Path, path: str | Path = "report.html") -> Path:
     """Write one HTML file on a complete Run.
@@ -58,15 +65,18 @@ def _sentences(run: Run) -> list[str]:
     table = next((name for name, have in columns.items() if {"null_share", "free_rows"} <= have), None)
     if table is not None and table in summary["means"]:
         means = run.means(table)["mean"]
-        share, free = means.sel(column="null_share"), means.sel(column="free_rows")
-        loose = int((share > 0.5).sum())
+        # Runs of earlier versions have not all of these.
+        shares = {words: means.sel(column=name) for name, words in _SHARES.items() if name in columns[table]}
+        (leading, share), *others = shares.items()
+        free = means.sel(column="free_rows")
         said[:0] = [
-            f"In {loose} of {share.size} heads more than half of the squared attention weight has no effect, on average"
-            f" over {done} texts.",
+            f"In {int((share > 0.5).sum())} of {share.size} heads more than half of the squared attention weight has no"
+            f" effect, on average over {done} texts ({leading}).",
         ]
+        rest = "".join(f", {words} {float(one.mean()):.2f}" for words, one in others)
         said.append(
-            f"Mean null share {float(share.mean()):.2f}; in the mean {float(free.mean()):.0%} of the rows of attention"
-            " could be exchanged for others with the same output."
+            f"Mean null share {leading} {float(share.mean()):.2f}{rest}; in the mean {float(free.mean()):.0%} of the"
+            " rows of attention could be exchanged for others with the same output."
         )
     if summary["cut_texts"]:
         said.append(f"{summary['cut_texts']} texts were cut, by {summary['cut_tokens']} tokens.")

@@ -242,13 +242,14 @@ def sweep(
     own: Numbers,
     sums: Numbers,
     left: Numbers,
+    solved: Flags,
 ) -> None:
     """Rotate keys `begin` to `end` into the triangle, and project the row of attention that ends at each of them.
 
     `points` [key, column] are the values, then columns to sum over, then zeros up to a multiple of eight; `targets`
     [head, row, channel] are A·V of the last keys among these. Written are, of A⊥ = y: Σy² [head, row], y at the last
-    key [head, row], Σy·column [head, row, column], and, if `left` [head, row, channel] is as long as the targets, w
-    with y = V·w.
+    key [head, row], Σy·column [head, row, column], and, of the rows that are to be `solved` [row], w with y = V·w into
+    `left` [head, row, channel], which has no rows where none is.
     """
     heads, rows, channels = targets.shape
     width, wanted = np.uintp(points.shape[1]), sums.shape[2]
@@ -287,7 +288,7 @@ def sweep(
                     total[j - channel_count] += value * upper[j]
         squares[:, place], own[:, place] = totals[:, 0], totals[:, 1]
         sums[:, place] = across[:, :wanted]
-        if left.shape[1]:
+        if left.shape[1] and solved[place]:
             # From the last channel up, all heads together: each waits for its own number before.
             right[:] = 0.0
             for done in range(channel_count):

@@ -17,8 +17,8 @@ from identiscope.linalg.rank.prefix_ranks import PrefixRanks, pairs
 class RowSums:
     """Of A⊥, for some rows: Σy² and y at the row's last key [head, row], Σy over each column [head, row, column].
 
-    `left` [head, row, channel] is w with y = V·w, for rows that are not `short` [head, row]; it has no rows where it
-    was not asked for. `rank` [head, row] is that of the row's T.
+    `left` [head, row, channel] is w with y = V·w, for the rows of which it was asked for and that are not `short`
+    [head, row]; it has no rows where it was asked for of none. `rank` [head, row] is that of the row's T.
     """
 
     squares: Tensor
@@ -51,32 +51,35 @@ class PrefixProjection:
         """So many rows, from the first on, need the weights themselves and not only the target."""
         return int((self.ranks.lengths < self.ranks.settled.max()).sum())
 
-    def rows(self, target: Tensor, weights: Tensor | None = None, *, left: bool = False) -> RowSums:
+    def rows(self, target: Tensor, weights: Tensor | None = None, *, left: Tensor | bool = False) -> RowSums:
         """The rows that follow those asked for last, from their target = A·X [head, row, channel].
 
-        weights: the raw attention [head, row, key] on the keys up to the last that these rows see.
+        weights: the raw attention [head, row, key] on the keys up to the last that these rows see. left: whether to
+        give the left factors of all these rows, or places of those to give them of.
         """
         heads, count, channels = target.shape
         rows = slice(self._next, self._next + count)
         self._next = rows.stop
         lengths = self.ranks.lengths[rows]
+        solved = torch.zeros(count, dtype=torch.bool)
+        solved[left if isinstance(left, Tensor) else slice(0, count if left else 0)] = True
         found = RowSums(
             target.new_empty(heads, count),
             target.new_empty(heads, count),
             target.new_empty(heads, count, len(self._columns)),
-            target.new_empty(heads, count if left else 0, channels),
+            target.new_empty(heads, count if bool(solved.any()) else 0, channels),
             torch.full((heads, count), self.ranks.columns),
             lengths <= self.ranks.independent[:, None],
         )
         if rows.start < self.open_rows:
             assert weights is not None
-            self._sweep(target, found, first=int(found.short.all(0).sum()))
+            self._sweep(target, found, solved, first=int(found.short.all(0).sum()))
             self._open(rows, target, weights, found)
         else:
-            self._sweep(target, found, first=0)
+            self._sweep(target, found, solved, first=0)
         return found
 
-    def _sweep(self, target: Tensor, found: RowSums, first: int) -> None:
+    def _sweep(self, target: Tensor, found: RowSums, solved: Tensor, first: int) -> None:
         """All rows from the first on as if the prefix had full column rank; keys before it are only taken in."""
         from identiscope.linalg.rank.prefix_compiled import sweep
 
@@ -88,7 +91,10 @@ class PrefixProjection:
         triangle = self._triangle.numpy()
         for value_head, points in enumerate(self._points.numpy()):
             own = slice(value_head * group, (value_head + 1) * group)
-            sweep(points, begin, end, triangle[value_head], given[own], *(part[own] for part in outputs))
+            sweep(
+                points, begin, end, triangle[value_head], given[own], *(part[own] for part in outputs),
+                solved[first:].numpy(),
+            )  # fmt: skip
 
     def _open(self, rows: slice, target: Tensor, weights: Tensor, found: RowSums) -> None:
         """Rows of which the sweep does not know: with independent keys, or of a rank that only a spectrum shows."""
@@ -132,14 +138,18 @@ class PrefixProjection:
                 found[own, :, : len(known)] = (shares @ same.mT) * (torch.arange(len(known)) < lengths[:, None])
         return found
 
-    def cells(self, found: RowSums, weights: Tensor, keys: Tensor) -> Tensor:
-        """A⊥ [head, row, key] of the rows asked for last, at some keys; their left factors must have been asked for."""
-        rows = slice(self._next - found.squares.shape[1], self._next)
+    def cells(self, found: RowSums, weights: Tensor, keys: Tensor, places: Tensor | None = None) -> Tensor:
+        """A⊥ [head, row, key] of the rows asked for last, at some keys; their left factors must have been asked for.
+
+        places: of some of these rows only.
+        """
+        lengths = self.ranks.lengths[self._next - found.squares.shape[1] : self._next]
+        left, short = found.left, found.short
+        if places is not None:
+            lengths, left, short, weights = lengths[places], left[:, places], short[:, places], weights[:, places]
         points = self.ranks.points
-        grouped = found.left.view(len(points.points), -1, found.left.shape[2])
-        cells = (grouped @ points.points[:, keys].mT).view(*found.left.shape[:2], -1)
-        if bool(found.short.any()):
-            cells = torch.where(
-                found.short[..., None], self._shared(weights, self.ranks.lengths[rows])[..., keys], cells
-            )
-        return cells * (keys < self.ranks.lengths[rows, None])
+        grouped = left.reshape(len(points.points), -1, left.shape[2])
+        cells = (grouped @ points.points[:, keys].mT).view(*left.shape[:2], -1)
+        if bool(short.any()):
+            cells = torch.where(short[..., None], self._shared(weights, lengths)[..., keys], cells)
+        return cells * (keys < lengths[:, None])

@@ -12,6 +12,7 @@ from identiscope.errors import InputError
 from identiscope.linalg.allowed import Allowed, describe_allowed
 from identiscope.linalg.devices import on_cpu
 from identiscope.linalg.simplex.polytope import worst_certificate
+from identiscope.methods.equal_keys import Equal
 from identiscope.methods.freedom.alternatives import (
     Alternative,
     alternative_along,
@@ -19,7 +20,7 @@ from identiscope.methods.freedom.alternatives import (
     alternative_farthest,
     alternative_favouring,
 )
-from identiscope.methods.freedom.polytopes import Equal, HeadRows, head_rows, whole_numbers
+from identiscope.methods.freedom.polytopes import HeadRows, head_rows, whole_numbers
 from identiscope.methods.freedom.realisable_alternative import realisable_alternative
 from identiscope.methods.maps.factored import RawRows
 from identiscope.progress import Progress

@@ -6,8 +6,9 @@ import torch
 from torch import Tensor
 
 from identiscope.linalg.allowed import Allowed
+from identiscope.methods.equal_keys import Equal
 from identiscope.methods.freedom.intervals import Intervals, intervals
-from identiscope.methods.freedom.polytopes import Equal, whole_number
+from identiscope.methods.freedom.polytopes import whole_number
 from identiscope.methods.maps.factored import RawRows
 from identiscope.progress import Progress
 

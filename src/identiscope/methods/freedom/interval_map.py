@@ -9,7 +9,8 @@ from torch import Tensor
 from identiscope.linalg.allowed import Allowed
 from identiscope.linalg.devices import on_cpu
 from identiscope.linalg.simplex.row_bounds import RowBounds, row_bounds
-from identiscope.methods.freedom.polytopes import Equal, HeadRows, head_rows
+from identiscope.methods.equal_keys import Equal
+from identiscope.methods.freedom.polytopes import HeadRows, head_rows
 from identiscope.methods.maps.factored import RawRows
 from identiscope.progress import Progress
 

@@ -12,7 +12,8 @@ from identiscope.errors import InputError
 from identiscope.linalg.allowed import Allowed
 from identiscope.linalg.rank.projection_factor import ProjectionFactor
 from identiscope.linalg.simplex.polytope import RowPolytope
-from identiscope.methods.freedom.polytopes import Equal, HeadRows, head_rows, whole_number, whole_numbers
+from identiscope.methods.equal_keys import Equal
+from identiscope.methods.freedom.polytopes import HeadRows, head_rows, whole_number, whole_numbers
 from identiscope.methods.maps.factored import RawRows
 from identiscope.progress import Progress
 

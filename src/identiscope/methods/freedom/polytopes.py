@@ -2,7 +2,7 @@
 
 import operator
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -10,15 +10,12 @@ from torch import Tensor
 from identiscope.errors import InputError
 from identiscope.linalg.allowed import Allowed, AllowedKeys, describe_allowed
 from identiscope.linalg.devices import on_cpu
-from identiscope.linalg.equal_rows import equal_rows
 from identiscope.linalg.rank.projection_factor import ProjectionFactor
 from identiscope.linalg.simplex.constraints import SimplexConstraints, head_constraints
 from identiscope.linalg.simplex.polytope import RowPolytope, row_polytope
+from identiscope.methods.equal_keys import Equal, key_groups
 from identiscope.methods.maps.effective import as_factor
 from identiscope.methods.maps.factored import RawRows, raw_block
-
-#: What makes two keys copies of each other: the same token, or the same row of T at the precision of the pass.
-Equal = Literal["tokens", "values"]
 
 
 def whole_number(given: Any, name: str, expected: str) -> int:
@@ -61,13 +58,9 @@ class HeadRows:
 
     def groups(self, equal: Equal, copies: Tensor | None) -> Tensor:
         """The number of the group of equal keys that each key is of, [key]; copies: those of equal tokens."""
-        if equal not in get_args(Equal):
-            raise InputError(f"equal={equal!r} was given; expected one of {', '.join(get_args(Equal))}.")
-        if equal == "tokens":
-            return torch.arange(self.allowed.keys) if copies is None else on_cpu(copies)
-        value = self.value[self.head // (len(self.factor.triangle) // len(self.value))]
-        points = value.double() @ self.factor.triangle[self.head].mT
-        return equal_rows(points, value.dtype if self.precision is None else self.precision)
+        group = self.head // (len(self.factor.triangle) // len(self.value))
+        own = self.value[group : group + 1], self.factor.of_head(self.head)
+        return key_groups(*own, equal, copies, self.precision).view(-1)
 
     def polytope(self, query: int, row: Tensor | None = None) -> RowPolytope:
         """All rows with the same output as that of one query; row: its raw attention [key], if that is at hand."""

@@ -20,7 +20,7 @@ from identiscope.methods.maps.factored import RawRows
 
 _AXES = {
     **dict.fromkeys(("null_share", "correlation", "free_rows", "cutoff", "gap", "rank_is_uncertain"), ("head",)),
-    **dict.fromkeys(("simplex_null_share", "simplex_correlation"), ("head",)),
+    **dict.fromkeys(("simplex_null_share", "simplex_correlation", "merged_null_share"), ("head",)),
     **dict.fromkeys(("row_null_share", "row_correlation", "row_simplex_null_share"), ("head", "query")),
     **dict.fromkeys(("type_null_share", "type_correlation"), ("head", "type")),
     **dict.fromkeys(("rank", "null_dimension", "simplex_null_dimension"), ("head", "query")),
@@ -60,6 +60,7 @@ def attention_identifiability(
     layer: int | None = None,
     heads: Sequence[int] | None = None,
     head_count: int | None = None,
+    copies: Tensor | None = None,
     *,
     token_types: Mapping[str, Sequence[bool]] | None = None,
     layer_level: bool = True,
@@ -71,9 +72,11 @@ def attention_identifiability(
 
     `simplex_null_share` is the share ‖A∥‖²/‖A‖² of attention in LN([T,1]), per head and, with `row_`, per row: what no
     output of the head can show, however the model is written. `simplex_correlation` is Pearson's between A and what is
-    left. `null_share` and `correlation` are the same for LN(T), as in the paper (eq. 8, 9; Fig. 1a), also with `row_`,
-    and with `type_` over the keys of a type: `special` and `ordinary` tokens, or those of `token_types`. They depend on
-    where the model keeps its value bias, which its output does not.
+    left. `merged_null_share` is the same share with equal tokens added up, ‖A∥S‖²/‖AS‖² with S from keys to groups of
+    equal tokens, so that weight between copies of a word does not count. `null_share` and `correlation` are the same
+    for LN(T), as in the paper (eq. 8, 9; Fig. 1a), also with `row_`, and with `type_` over the keys of a type:
+    `special` and `ordinary` tokens, or those of `token_types`. They depend on where the model keeps its value bias,
+    which its output does not.
 
     `layer_null_dimension` is that of all heads stacked, for the last row: attention may also move between heads; it
     is left out where not all heads were captured, and with layer_level=False. `singular_values`, `cutoff` and `gap` are
@@ -97,7 +100,7 @@ def attention_identifiability(
     described = describe_allowed(allowed, count, keys, value.device)
     found = attention_moments(
         value, products, flags, described, raw=raw, exact_context=exact_context, precision=precision,
-        value_bias=value_bias, row_sum=row_sum, softmax_rows=softmax_rows,
+        value_bias=value_bias, row_sum=row_sum, softmax_rows=softmax_rows, copies=copies,
     )  # fmt: skip
     moments, seen = found.moments, described.count().to(found.rank.device)
     bound = seen.clamp(max=min(value.shape[2], products.factor.model))
@@ -106,6 +109,7 @@ def attention_identifiability(
         "simplex_null_share": found.simplex.unexplained("head"),
         "row_simplex_null_share": found.simplex.unexplained("row"),
         "simplex_correlation": found.simplex.correlation("head"),
+        "merged_null_share": found.merged.share,
         "null_share": moments.unexplained("head"),
         "row_null_share": moments.unexplained("row"),
         "correlation": moments.correlation("head"),

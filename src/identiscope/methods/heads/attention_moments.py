@@ -13,6 +13,8 @@ import torch
 from torch import Tensor
 
 from identiscope.linalg.allowed import AllowedKeys
+from identiscope.linalg.copies import MergedSums, no_merged_sums
+from identiscope.linalg.devices import on_cpu
 from identiscope.linalg.moments import CellsOf, Moments, no_moments
 from identiscope.linalg.rank.column_space import ColumnSpace, Spectrum, column_space, spectrum_of
 from identiscope.linalg.rank.coordinates import Coordinates, coordinates
@@ -31,11 +33,13 @@ class AttentionMoments:
     """Sums over cells, the ranks of T and of [T,1] of each row, [head, query], and the spectrum of T over all keys.
 
     `moments` are those of raw attention and its projection on col(T), `simplex` the same for col([T,1]), without types
-    of keys. `plain` and `ones` are the coordinates of T and of [T,1].
+    of keys, `merged` of that with copies of a key added up. `plain` and `ones` are the coordinates of T
+    and of [T,1].
     """
 
     moments: Moments
     simplex: Moments
+    merged: MergedSums
     rank: Tensor
     simplex_rank: Tensor
     spectrum: Spectrum
@@ -55,9 +59,11 @@ def attention_moments(
     value_bias: Tensor | None,
     row_sum: Tensor | None,
     softmax_rows: SoftmaxRows | None,
+    copies: Tensor | None = None,
 ) -> AttentionMoments:
     """Of some heads of one layer; `products` of their output projection, types [type, key], value_bias: to take out.
 
+    copies [key]: the group of equal keys that each is of.
     exact_context is called only where cells are formed; softmax_rows: queries and keys, for loops that are compiled.
     """
     device, queries = value.device, allowed.queries
@@ -67,20 +73,26 @@ def attention_moments(
     heads = len(products.factor.triangle)
     shape = (heads, queries, allowed.keys)
     total, simplex = no_moments(shape, types, device), no_moments(shape, None, device)
+    groups = torch.arange(allowed.keys) if copies is None else on_cpu(copies)
+    merged = no_merged_sums(heads, queries, groups, device, most=queries)
     if softmax_rows is not None and allowed.everything:
         space, with_ones = column_space(plain), column_space(ones)
-        _of_whole(softmax_rows, (total, simplex), (plain, ones), (space, with_ones))
+        _of_whole(softmax_rows, (total, simplex), merged, (plain, ones), (space, with_ones))
         ranks = [one.spectrum.rank[:, None].expand(-1, queries) for one in (space, with_ones)]
-        return AttentionMoments(total, simplex, ranks[0], ranks[1], space.spectrum, plain, ones)
+        return AttentionMoments(total, simplex, merged, ranks[0], ranks[1], space.spectrum, plain, ones)
     if softmax_rows is not None and allowed.consecutive_prefixes:
-        rank, simplex_rank = _of_prefixes(softmax_rows, (total, simplex), (plain, ones), products)
-        return AttentionMoments(total, simplex, rank, simplex_rank, spectrum_of(plain), plain, ones)
+        rank, simplex_rank = _of_prefixes(softmax_rows, (total, simplex), merged, (plain, ones), products)
+        return AttentionMoments(total, simplex, merged, rank, simplex_rank, spectrum_of(plain), plain, ones)
     options: dict[str, Any] = {"allowed": allowed, "precision": precision}
     given, context = {"row_sum": row_sum, "raw": raw, **options}, exact_context()
     total = effective(value, products.factor, context, value_bias=value_bias, **given).moments_with_raw(types)
-    simplex = effective_simplex_span(value, products.factor, context, **given).moments_with_raw()
+
+    def also(rows: slice, weights: Tensor, cells: Tensor) -> None:
+        merged.add(rows, weights, lambda places: cells[:, places.to(cells.device)])
+
+    simplex = effective_simplex_span(value, products.factor, context, **given).moments_with_raw(also=also)
     own = row_rank(value, products.factor, queries=queries, value_bias=value_bias, **options)
-    return AttentionMoments(total, simplex, own.rank, own.simplex_rank, spectrum_of(plain), plain, ones)
+    return AttentionMoments(total, simplex, merged, own.rank, own.simplex_rank, spectrum_of(plain), plain, ones)
 
 
 #: Of T, and of [T,1].
@@ -88,7 +100,11 @@ _Both = tuple[Moments, Moments]
 
 
 def _of_prefixes(
-    raw: SoftmaxRows, sums: _Both, points: tuple[Coordinates, Coordinates], products: HeadProducts
+    raw: SoftmaxRows,
+    sums: _Both,
+    merged: MergedSums,
+    points: tuple[Coordinates, Coordinates],
+    products: HeadProducts,
 ) -> tuple[Tensor, Tensor]:
     """Add all rows to the sums; the ranks of T and [T,1]."""
     (plain, ones), queries, ranks = points, len(raw.lengths), []
@@ -99,8 +115,14 @@ def _of_prefixes(
         lengths, whole = raw.lengths[rows], (raw_sums.total, raw_sums.squares)
         target = plain.weighted(weights)
         found = projection.rows(target, weights, left=sums[0].needs_cells)
-        extended = with_ones.rows(_with_sums(plain, ones, target, raw_sums.total), weights)
+        given = _with_sums(plain, ones, target, raw_sums.total)
+        extended = with_ones.rows(given, weights, left=merged.within(rows))
         ranks.append((found.rank, extended.rank))
+
+        def kept(places: Tensor, weights: Tensor = weights, found: RowSums = extended) -> Tensor:
+            return with_ones.cells(found, weights, torch.arange(weights.shape[2]), places)
+
+        merged.add(rows, weights, kept)
 
         def cells(keys: Tensor, weights: Tensor = weights, found: RowSums = found) -> Tensor:
             return projection.cells(found, weights, keys)
@@ -114,7 +136,11 @@ def _of_prefixes(
 
 
 def _of_whole(
-    raw: SoftmaxRows, sums: _Both, points: tuple[Coordinates, Coordinates], spaces: tuple[ColumnSpace, ColumnSpace]
+    raw: SoftmaxRows,
+    sums: _Both,
+    merged: MergedSums,
+    points: tuple[Coordinates, Coordinates],
+    spaces: tuple[ColumnSpace, ColumnSpace],
 ) -> None:
     """Add all rows to the sums, where all of them see all keys."""
     (plain, ones), (space, with_ones) = points, spaces
@@ -134,6 +160,12 @@ def _of_whole(
         extended = _with_sums(plain, ones, target, raw_sums.total) @ with_ones.half.mT
         # The rows keep their sums.
         sums[1].add_projected(rows, lengths, whole, (raw_sums.total, extended.square().sum(-1)))
+
+        def kept(places: Tensor, turned: Tensor = extended) -> Tensor:
+            left = turned[:, places]
+            return _by_group(left @ with_ones.half if with_ones.shared else left, with_ones.right.mT)
+
+        merged.add(rows, weights, kept)
 
 
 def _with_sums(plain: Coordinates, ones: Coordinates, target: Tensor, total: Tensor) -> Tensor:

@@ -7,8 +7,10 @@ import torch
 from torch import Tensor
 
 from identiscope.linalg.allowed import Allowed
+from identiscope.linalg.copies import merged_squares
 from identiscope.linalg.rank.projection_factor import ProjectionFactor
-from identiscope.methods.maps.effective import effective
+from identiscope.methods.equal_keys import Equal, key_groups
+from identiscope.methods.maps.effective import as_factor, effective
 from identiscope.methods.maps.effective_simplex_span import effective_simplex_span
 from identiscope.methods.maps.factored import FactoredAttention, RawRows, raw_block
 
@@ -55,18 +57,21 @@ def null_share(
     row_sum: Tensor | None = None,
     copies: Tensor | None = None,
     *,
+    equal: Equal = "tokens",
     key_types: Tensor | None = None,
 ) -> NullShare:
     """Share of the squared weights that no output of the head can show.
 
     `simplex_null_share` is ‖A∥‖²/‖A‖² with A∥ the part of attention in LN([T,1]): what may be exchanged with the row
-    sums kept. `merged_null_share` is ‖A∥S‖²/‖AS‖² with S from keys to groups of equal tokens: what is exchanged between
+    sums kept. `merged_null_share` is ‖A∥S‖²/‖AS‖² with S from keys to groups of equal ones: what is exchanged between
     two copies of a word does not count. `null_share` is the paper's, in LN(T), with the `correlation` of raw and
     effective weights: one for n ≤ rank(T), falling after (Fig. 1a). All are gathered block by block of rows, and with
     `row_` given for each.
 
     Parameters as for `effective`.
 
+    equal: which keys are copies: those of one token (`tokens`), or those whose rows of T are equal at the precision of
+    the pass (`values`), of each head its own.
     key_types: boolean [type, key] picks the columns of a token type, of which
     Σ A∥² / Σ A² over those columns is given (not bounded by one: the projection mixes columns).
 
@@ -81,7 +86,8 @@ def null_share(
     paper = effective(value, projection, context, value_bias=value_bias, **options).moments_with_raw(key_types)
     kept = effective_simplex_span(value, projection, context, **options)
     simplex = kept.moments_with_raw()
-    null, whole = _merged_squares(kept, raw, copies)
+    groups = key_groups(value, as_factor(projection), equal, copies, precision)
+    null, whole = _merged_squares(kept, raw, groups)
     return NullShare(
         simplex.unexplained("head"), simplex.unexplained("row"), null.sum(1) / whole.sum(1), null / whole,
         paper.unexplained("head"), paper.unexplained("row"), paper.unexplained("key_type"),
@@ -89,15 +95,8 @@ def null_share(
     )  # fmt: skip
 
 
-def _merged_squares(kept: FactoredAttention, raw: RawRows, copies: Tensor | None) -> tuple[Tensor, Tensor]:
-    """‖a∥S‖² and ‖aS‖² of each row, [head, query], with the keys of a group added up."""
-    groups = torch.arange(kept.shape[2]) if copies is None else copies
-    groups = groups.to(kept.left.device)
-    count = int(groups.max()) + 1
-    found: list[list[Tensor]] = [[], []]
-    for rows, cells in kept.blocks():
-        weights = raw_block(raw, rows, kept.shape)
-        for place, part in enumerate((weights - cells, weights)):
-            together = part.new_zeros(*part.shape[:2], count).index_add_(2, groups, part)
-            found[place].append(together.square().sum(-1))
-    return torch.cat(found[0], 1), torch.cat(found[1], 1)
+def _merged_squares(kept: FactoredAttention, raw: RawRows, groups: Tensor) -> tuple[Tensor, Tensor]:
+    """‖a∥S‖² and ‖aS‖² of each row, [head, query], with the keys of a group added up; groups [key] or [head, key]."""
+    found = [merged_squares(raw_block(raw, rows, kept.shape), cells, groups) for rows, cells in kept.blocks()]
+    null, whole = (torch.cat(parts, 1) for parts in zip(*found, strict=True))
+    return null, whole

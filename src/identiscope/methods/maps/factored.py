@@ -124,12 +124,19 @@ class FactoredAttention:
         # Fewer allowed cells than k: the rest are forbidden cells, whose weight is zero.
         return Top(weight.masked_fill(torch.isinf(weight), 0), place // keys, place % keys)
 
-    def moments_with_raw(self, key_types: Tensor | None = None) -> Moments:
-        """Sums of raw, this, and their products over the allowed cells, per row and per type of key."""
+    def moments_with_raw(
+        self, key_types: Tensor | None = None, also: Callable[[slice, Tensor, Tensor], None] | None = None
+    ) -> Moments:
+        """Sums of raw, this, and their products over the allowed cells, per row and per type of key.
+
+        also: is given the same rows, raw and in this map, for what else is made of them.
+        """
         total = no_moments(self.shape, key_types, self.left.device)
         for rows, cells in self.blocks():
             raw = raw_block(self.raw, rows, self.shape)
             total.add_block(rows, raw, cells, self.allowed.block(rows))
+            if also is not None:
+                also(rows, raw, cells)
         return total
 
     def correlation_with_raw(self) -> Tensor:

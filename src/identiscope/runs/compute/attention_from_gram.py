@@ -6,6 +6,7 @@ and heads at once: no cell of it is formed. Heads whose rank a bound does not pr
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
 from math import log
 
@@ -14,12 +15,14 @@ from torch import Tensor
 
 from identiscope.capture.watch.calls import Call
 from identiscope.capture.watch.kernel import repeat_heads
+from identiscope.linalg.copies import no_merged_sums
 from identiscope.linalg.rank.column_space import column_space
 from identiscope.linalg.rank.coordinates import coordinates
 from identiscope.linalg.rank.full_rank import HeadProducts, full_column_rank, independent_rows
 from identiscope.linalg.rank.projection_factor import ProjectionFactor
 from identiscope.linalg.tolerance import VARIANCE_FLOOR
 from identiscope.runs.compute.batch_tokens import BatchTokens
+from identiscope.runs.compute.merged_from_gram import KeptRows, MergedRows, merged_null_share, merged_rows
 from identiscope.runs.compute.text_sums import tokens_columns
 
 #: Cells of raw attention held at once: about what a processor's own cache holds.
@@ -48,6 +51,7 @@ class _Part:
     real: Tensor
     real_here: Tensor
     types: Tensor
+    merged: MergedRows
 
 
 def statistics_from_gram(call: Call, tokens: BatchTokens, layer: HeadProducts) -> dict[str, Tensor] | None:
@@ -57,8 +61,7 @@ def statistics_from_gram(call: Call, tokens: BatchTokens, layer: HeadProducts) -
     parts = []
     for chosen in _parts(call, tokens):
         part = _part(call, tokens, chosen)
-        raw = _raw(part, call)
-        parts.append(_columns(part, raw, _effective(part, layer, call, raw)))
+        parts.append(_columns(part, *_raw_and_effective(part, layer, call)))
     return {name: torch.cat([columns[name] for columns in parts]) for name in parts[0]}
 
 
@@ -114,21 +117,25 @@ def _part(call: Call, tokens: BatchTokens, chosen: slice) -> _Part:
         real=real.to(device),
         real_here=real,
         types=tokens.types[chosen, :, span].double().to(device),
+        merged=merged_rows(real, tokens.copies[chosen, span]),
     )
 
 
-def _raw(part: _Part, call: Call) -> dict[str, Tensor]:
-    """Of the raw attention, in the precision of the pass but at least float32: sums over its cells, [text, head]."""
+def _raw(part: _Part, call: Call, kept: KeptRows | None) -> dict[str, Tensor]:
+    """Of the raw attention, in the precision of the pass but at least float32: sums over its cells, [text, head].
+
+    kept: what it is compared with where equal tokens are added up.
+    """
     size = max(1, _BLOCK_CELLS // (part.query.shape[1] * part.real.shape[1] ** 2))
     blocks = []
     for begin in range(0, len(part.real), size):
         some = slice(begin, begin + size)
         used = part.real_here[some].any(0).nonzero()[:, 0]
-        blocks.append(_raw_block(part, call, some, slice(int(used[0]), int(used[-1]) + 1)))
+        blocks.append(_raw_block(part, call, kept, some, slice(int(used[0]), int(used[-1]) + 1)))
     return {name: torch.cat([block[name] for block in blocks]) for name in blocks[0]}
 
 
-def _raw_block(part: _Part, call: Call, some: slice, span: slice) -> dict[str, Tensor]:
+def _raw_block(part: _Part, call: Call, kept: KeptRows | None, some: slice, span: slice) -> dict[str, Tensor]:
     """Of some texts of a part, within the span of places that they use."""
     dtype, inside = part.query.dtype, part.real[some, span]
     # The smaller factor is scaled.
@@ -147,10 +154,11 @@ def _raw_block(part: _Part, call: Call, some: slice, span: slice) -> dict[str, T
     entropy = -logarithm.mul_(weights).sum(-1)
     received = (real @ weights)[..., 0, :].double()
     own = (weights.diagonal(dim1=-2, dim2=-1) * rows).sum(-1)
+    merged = {} if kept is None else {"merged": merged_null_share(part.merged, weights, kept, some, span)}
     weights -= 1 / lengths[..., None, None].to(dtype)
     if padded:
         weights *= real
-    return {
+    return merged | {
         "entropy": (entropy * rows).sum(-1) / log(2) / lengths,
         "types": received @ part.types[some, :, span].mT / lengths[..., None],
         "self": own / lengths,
@@ -163,7 +171,7 @@ def _raw_block(part: _Part, call: Call, some: slice, span: slice) -> dict[str, T
 class _Effective:
     """Of the effective attention, [text, head]: rank of T, Σa², Σa, Σa_ii, and Σa by type of key, [text, head, type].
 
-    With `simplex_`, the same of [T,1]; its rows sum to one.
+    With `simplex_`, the same of [T,1]; its rows sum to one. `merged` is its null share with equal tokens added up.
     """
 
     rank: Tensor
@@ -175,21 +183,23 @@ class _Effective:
     simplex_squares: Tensor
     simplex_own: Tensor
     simplex_types: Tensor
+    merged: Tensor
 
 
-def _effective(part: _Part, layer: HeadProducts, call: Call, raw: dict[str, Tensor]) -> _Effective:
+def _raw_and_effective(part: _Part, layer: HeadProducts, call: Call) -> tuple[dict[str, Tensor], _Effective]:
     precision, lengths = call.value.dtype, part.lengths
     heads, channels = part.query.shape[1], part.value.shape[-1]
     keys = lengths[:, None].double()
     if int(part.real_here.sum(1).max()) < channels:
         # Independent rows: nothing is null, and the effective attention is the raw one.
+        raw = _raw(part, call, None)
         proven = independent_rows(part.value, lengths, layer, precision)
         rank = lengths[:, None].repeat(1, heads)
         own, types = raw["self"] * keys, raw["types"] * keys[..., None]
-        same = (raw["spread"] + 1, own, types)
+        same, none = (raw["spread"] + 1, own, types), torch.zeros_like(own)
         sums = _Effective(
-            rank, same[0], keys.repeat(1, heads), *same[1:], rank.clone(), *(part.clone() for part in same)
-        )
+            rank, same[0], keys.repeat(1, heads), *same[1:], rank.clone(), *(one.clone() for one in (*same, none)),
+        )  # fmt: skip
     else:
         added = part.value.sum(2)
         found = full_column_rank(part.value.mT @ part.value, added, lengths, layer, precision)
@@ -201,7 +211,11 @@ def _effective(part: _Part, layer: HeadProducts, call: Call, raw: dict[str, Tens
         squares = ((part.context.mT @ part.context) * inverse).sum((-2, -1))
         own = ((value.mT @ part.context) * inverse).sum((-2, -1))
         types = (part.types[:, None] @ (value @ weight))[..., 0]
-        more = _along_ones(part, inverse, value, added, found.simplex_rank > channels)
+        more, direction, along = _along_ones(part, inverse, value, added, found.simplex_rank > channels)
+        chosen = part.merged.rows.to(value.device)[:, None].expand(-1, heads, -1)
+        context = part.context.gather(2, chosen[..., None].expand(-1, -1, -1, channels))
+        left = torch.cat([context @ inverse, along.gather(2, chosen)[..., None]], -1)
+        raw = _raw(part, call, KeptRows(left, torch.cat([value, direction[..., None]], -1)))
         sums = _Effective(
             rank=torch.full_like(found.simplex_rank, channels),
             squares=squares,
@@ -212,18 +226,20 @@ def _effective(part: _Part, layer: HeadProducts, call: Call, raw: dict[str, Tens
             simplex_squares=squares + more[0],
             simplex_own=own + more[1],
             simplex_types=types + more[2],
+            merged=raw["merged"],
         )
     for text in (~proven.all(1)).nonzero()[:, 0].tolist():
         _from_spectrum(part, text, (~proven[text]).nonzero()[:, 0], layer.factor, call, sums)
-    return sums
+    return raw, sums
 
 
 def _along_ones(
     part: _Part, inverse: Tensor, value: Tensor, added: Tensor, more: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
+) -> tuple[tuple[Tensor, Tensor, Tensor], Tensor, Tensor]:
     """What the one direction that [T,1] has more than T adds to Σa², Σa_ii and Σa by type; more: where it has one.
 
-    That direction is u = 1 − P·1, P the projector on col(T), and a·u = a·1 − (A⊥)·1 = 1 − o·G⁻¹·(Vᵀ1).
+    That direction is u = 1 − P·1, P the projector on col(T), and a·u = a·1 − (A⊥)·1 = 1 − o·G⁻¹·(Vᵀ1). It comes, too,
+    [text, head, token], and with it how much of it is in each row, a·u/‖u‖², zero where there is none.
     """
     along, rows = inverse @ added, part.real[:, None].double()
     direction, missing = ((1 - (points @ along)[..., 0]) * rows for points in (value, part.context))
@@ -236,7 +252,11 @@ def _along_ones(
         )
         for one in parts
     )
-    return squares, own, types
+    return (squares, own, types), direction, torch.where(more[..., None], missing / length[..., None], 0)
+
+
+def _product(left: Tensor, right: Tensor, places: Tensor) -> Tensor:
+    return left[:, places.to(left.device)] @ right.mT
 
 
 def _from_spectrum(
@@ -250,7 +270,8 @@ def _from_spectrum(
     inside, group = part.real[text], part.query.shape[1] // part.value.shape[1]
     value = part.value[text, heads // group][:, inside]
     own = ProjectionFactor(factor.triangle[heads], factor.norm[heads], factor.model)
-    context = _weights(part, call, text, heads, inside) @ value
+    weights = _weights(part, call, text, heads, inside)
+    context = weights @ value
     plain, ones = (coordinates(value, own, call.value.dtype, with_ones=flag) for flag in (False, True))
     types = part.types[text][:, inside]
     for points, prefix in ((plain, ""), (ones, "simplex_")):
@@ -265,6 +286,13 @@ def _from_spectrum(
         }
         if not prefix:
             found["total"] = (right.sum(1, keepdim=True) @ turned)[:, 0, 0]
+        else:
+            merged = no_merged_sums(
+                len(heads), weights.shape[1], part.merged.copies[text, part.real_here[text]], left.device
+            )
+            rows = slice(0, weights.shape[1])
+            merged.add(rows, weights, partial(_product, left, right))
+            sums.merged[text, heads] = merged.share
         for name, values in found.items():
             getattr(sums, prefix + name)[text, heads] = values
 
@@ -303,6 +331,7 @@ def _columns(part: _Part, raw: dict[str, Tensor], found: _Effective) -> dict[str
         "free_rows": (lengths > found.simplex_rank).double(),
         "simplex_null_share": (1 - found.simplex_squares / squares).clamp(min=0),
         "simplex_correlation": torch.where(simplex_defined, simplex_correlation, torch.nan),
+        "merged_null_share": found.merged,
         "null_share": (1 - found.squares / squares).clamp(min=0),
         "correlation": torch.where(defined, correlation, torch.nan),
         "entropy": raw["entropy"],

@@ -11,7 +11,7 @@ from torch import Tensor
 from identiscope.capture.watch.calls import Call
 from identiscope.linalg.rank.coordinates import coordinates
 from identiscope.linalg.rank.full_rank import HeadProducts
-from identiscope.linalg.rank.prefix_projection import PrefixProjection
+from identiscope.linalg.rank.prefix_projection import PrefixProjection, RowSums
 from identiscope.linalg.rank.prefix_ranks import prefix_ranks
 from identiscope.linalg.simplex.raw_rows import RawRows
 from identiscope.runs.compute.text_sums import TextSums, no_sums
@@ -41,8 +41,10 @@ def sees_prefixes(call: Call, text: int, places: Tensor) -> bool:
     return bool(alone.all()) and bool((own[..., places] == triangle).all())
 
 
-def sums_from_prefixes(call: Call, text: int, places: Tensor, types: Tensor, layer: HeadProducts) -> TextSums:
-    """Of one text, all heads; types [type, token]."""
+def sums_from_prefixes(
+    call: Call, text: int, places: Tensor, types: Tensor, layer: HeadProducts, copies: Tensor
+) -> TextSums:
+    """Of one text, all heads; types [type, token], copies [token]: groups of equal ones."""
     span = slice(int(places[0]), int(places[-1]) + 1)
     value, context = call.value[text, :, span], call.context[text, :, span]
     count, channels = value.shape[1:]
@@ -51,7 +53,7 @@ def sums_from_prefixes(call: Call, text: int, places: Tensor, types: Tensor, lay
     ranks, with_ones = prefix_ranks(plain, ones, layer, count)
     columns = torch.cat([torch.ones(1, count), types.double()])
     projection, simplex = PrefixProjection(ranks, columns), PrefixProjection(with_ones, columns)
-    found = no_sums(len(context), ranks.lengths, len(types))
+    found = no_sums(len(context), ranks.lengths, len(types), copies)
     short = min(count, max(projection.open_rows, simplex.open_rows, int(_SHORT * channels)))
     dtype = torch.promote_types(call.query.dtype, torch.float32)
     received = torch.zeros(len(context), count, dtype=torch.float64)
@@ -63,8 +65,14 @@ def sums_from_prefixes(call: Call, text: int, places: Tensor, types: Tensor, lay
             exact = precision == torch.float64 or context.dtype != dtype
             target = plain.weighted(weights.double()) if exact else context[:, rows].double()
             open_weights = weights if end == short else None
-            extended = simplex.rows(ones.target(target, sums.total), open_weights)
+            merged = found.merged.within(rows)
+            extended = simplex.rows(ones.target(target, sums.total), open_weights, left=merged)
             found.add_sums(rows, sums, projection.rows(target, open_weights), extended)
+
+            def kept(places: Tensor, weights: Tensor = weights, extended: RowSums = extended) -> Tensor:
+                return simplex.cells(extended, weights.double(), torch.arange(weights.shape[2]), places)
+
+            found.merged.add(rows, weights, kept)
     found.types[0] += received @ types.double().mT
     return found
 

@@ -15,6 +15,8 @@ from identiscope.methods.tokens.types import types_of_tokens
 class BatchTokens:
     """The tokens of a batch: real [text, place], false at padding; types [text, type, place] as named in `TYPES`.
 
+    copies [text, place] are numbers of groups: equal tokens of a text are of one group.
+
     `cls` and `sep` are the tokenizer's own, whatever it calls them; `special` are all special tokens, these included.
     """
 
@@ -23,6 +25,7 @@ class BatchTokens:
     real: Tensor
     types: Tensor
     lengths: list[int]
+    copies: Tensor
 
     def places(self, text: int) -> Tensor:
         """Where one text is."""
@@ -33,9 +36,12 @@ def batch_tokens(labels: Sequence[Labels], width: int, tokenizer: Any) -> BatchT
     """The tokens of some texts in a batch of `width` places."""
     real = torch.zeros(len(labels), width, dtype=torch.bool)
     types = torch.zeros(len(labels), len(BatchTokens.TYPES), width, dtype=torch.bool)
+    copies = torch.zeros(len(labels), width, dtype=torch.long)
     for number, label in enumerate(labels):
         places = list(label.positions)
         flags = types_of_tokens(label.tokens, label.ids, label.special, tokenizer)
+        groups: dict[str, int] = {}
+        copies[number, places] = torch.tensor([groups.setdefault(token, len(groups)) for token in label.tokens])
         real[number, places] = True
         types[number, :, places] = torch.tensor([flags[name] for name in BatchTokens.TYPES])
-    return BatchTokens(real, types, [len(label.positions) for label in labels])
+    return BatchTokens(real, types, [len(label.positions) for label in labels], copies)

@@ -7,6 +7,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from identiscope.linalg.copies import MergedSums, no_merged_sums
 from identiscope.linalg.moments import Moments, no_moments
 from identiscope.linalg.rank.prefix_projection import RowSums
 from identiscope.linalg.simplex.raw_rows import RawSums
@@ -17,7 +18,8 @@ from identiscope.runs.compute.batch_tokens import BatchTokens
 class TextSums:
     """Of one text: the rows' moments with A⊥ on col(T), and (`simplex`) on col([T,1]); ranks of both, entropy in nats,
     [head, query]; how many keys each row sees, lengths [query]; sums over rows of the weight on the own token, own
-    [map, head], and on each type of token, types [map, head, type], the maps being those of `MAPS`.
+    [map, head], and on each type of token, types [map, head, type], the maps being those of `MAPS`; `merged` is of the
+    simplex map with equal tokens added up.
     """
 
     MAPS: ClassVar = ("raw", "simplex", "effective")
@@ -30,6 +32,7 @@ class TextSums:
     entropy: Tensor
     own: Tensor
     types: Tensor
+    merged: MergedSums
 
     def add_cells(
         self, rows: slice, raw: Tensor, effective: Tensor, simplex: Tensor, types: Tensor, inside: Tensor
@@ -38,6 +41,7 @@ class TextSums:
         keys = raw.shape[2]
         self.moments.add_block(rows, raw, effective, inside)
         self.simplex.add_block(rows, raw, simplex, inside)
+        self.merged.add(rows, raw, lambda places: simplex[:, places.to(simplex.device)])
         for index, cells in enumerate((raw, simplex, effective)):
             self.own[index] += cells[:, :, rows].diagonal(dim1=1, dim2=2).sum(-1)
             self.types[index] += cells.sum(1) @ types[:, :keys].double().mT
@@ -69,6 +73,7 @@ class TextSums:
             "free_rows": (self.lengths > self.simplex_rank).double().mean(-1),
             "simplex_null_share": self.simplex.unexplained("head"),
             "simplex_correlation": self.simplex.correlation("head"),
+            "merged_null_share": self.merged.share,
             "null_share": self.moments.unexplained("head"),
             "correlation": self.moments.correlation("head"),
             "entropy": self.entropy.sum(-1) / log(2) / queries,
@@ -81,8 +86,8 @@ class TextSums:
         return columns
 
 
-def no_sums(heads: int, lengths: Tensor, types: int) -> TextSums:
-    """All zero."""
+def no_sums(heads: int, lengths: Tensor, types: int, copies: Tensor) -> TextSums:
+    """All zero; copies [key]: groups of equal tokens."""
     queries = len(lengths)
     zeros = torch.zeros(heads, queries, dtype=torch.float64, device=lengths.device)
     moments, simplex = (no_moments((heads, queries, int(lengths.max())), None, lengths.device) for _ in range(2))
@@ -95,6 +100,7 @@ def no_sums(heads: int, lengths: Tensor, types: int) -> TextSums:
         zeros,
         zeros.new_zeros(3, heads),
         zeros.new_zeros(3, heads, types),
+        no_merged_sums(heads, queries, copies, lengths.device),
     )
 
 

@@ -1,8 +1,9 @@
 """Attention for a page: each layer as thin rounded matrices, with the error of every map they rebuild.
 
-The page rebuilds raw attention as a softmax of query·key, effective attention as left·right, and null attention as
-their difference, in the rows where it is more than rounding: elsewhere (a row of an identifiable head, a causal row of
-few keys) the difference would be the page's own rounding and nothing else, so there it is zero.
+The page rebuilds raw attention as a softmax of query·key, its projection on col([T,1]) as left·right, and null
+attention as their difference, in the rows where it is more than rounding: elsewhere (a row of an identifiable head, a
+causal row of few keys) the difference would be the page's own rounding and nothing else, so there it is zero.
+Where every key may be seen, left is raw·right, and need not be stored.
 Here the same is done with the same rounded numbers, and every cell is compared with the library's.
 A row that is off by more than the error aimed at is stored cell by cell; so is a map that has no thin factors, or is so
 small that its cells take less room than they do.
@@ -21,7 +22,7 @@ from identiscope.views.page.shapes import Mask, Output, PackedLayer, PackedMap, 
 #: The error aimed at in a raw weight. The softmax makes it a relative one: small weights are far more exact.
 RAW_ERROR = 1e-3
 
-#: The error aimed at in an effective weight, in parts of the weight that uniform attention would have: an eighth.
+#: The error aimed at in a projected weight, in parts of the weight that uniform attention would have: an eighth.
 EFFECTIVE_SHARE = 0.128
 
 # Rounding errors of many products are nearly Gaussian; this many standard deviations are rarely exceeded.
@@ -30,13 +31,16 @@ _SPREAD = 4.5 / np.sqrt(12)
 # The share of rows whose size a step is chosen for; the others may have to be stored cell by cell.
 _COVERED = 0.95
 
-# How much finer the right factor of effective attention is rounded: it also stands for T, which the page moves rows on.
+# Up to this share of rows may be off where the left factor is taken from the page's raw attention.
+_OFF = 0.02
+
+# How much finer the right factor of projected attention is rounded: it also stands for T, which the page moves rows on.
 _FINER = 4.0
 
 
 @dataclass(frozen=True)
 class PackedLayers:
-    """Descriptions of the layers, their chunks by name, and null share and correlation [layer][head]."""
+    """Descriptions of the layers, and their chunks by name."""
 
     described: list[PackedLayer]
     chunks: dict[str, bytes]
@@ -44,29 +48,34 @@ class PackedLayers:
 
 def pack_layers(
     layers: Iterable[Layer],
+    copies: Array,
     canonical: Mapping[tuple[int, int], Array] | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> PackedLayers:
-    """Round and compress each layer; canonical maps, where there are any, by (layer, head)."""
+    """Round and compress each layer; copies [key]: groups of equal ones; canonical maps, if any, by (layer, head)."""
     described: list[PackedLayer] = []
     chunks: dict[str, bytes] = {}
     for done, layer in enumerate(layers, 1):
         name = f"layer-{layer.layer}"
         maps = {head: cells for (number, head), cells in (canonical or {}).items() if number == layer.layer}
-        entry, chunks[name] = _pack_layer(layer, maps, name)
+        entry, chunks[name] = _pack_layer(layer, maps, name, copies)
         described.append(entry)
         if progress is not None:
             progress(done)
     return PackedLayers(described, chunks)
 
 
-def _pack_layer(layer: Layer, canonical: Mapping[int, Array], name: str) -> tuple[PackedLayer, bytes]:
+def _pack_layer(layer: Layer, canonical: Mapping[int, Array], name: str, copies: Array) -> tuple[PackedLayer, bytes]:
     chunk = Chunk()
     inside = _inside(layer)
-    effective_error = min(RAW_ERROR, EFFECTIVE_SHARE / layer.keys)
+    error = min(RAW_ERROR, EFFECTIVE_SHARE / layer.keys)
     raw = _smaller(layer, _Factors.of_logits(layer))
-    effective = _Factors.of_effective(layer, effective_error)
-    heads = [_head(layer, place, raw, effective, inside, effective_error) for place in range(len(layer.heads))]
+    projected = _Factors.of_projected(layer, error)
+    derived = projected is not None and inside is None
+    heads = [_head(layer, place, (raw, projected), inside, error, copies, derived) for place in range(len(layer.heads))]
+    if derived and sum(len(head["effective_simplex_span_rows"]) for head in heads) > _OFF * len(heads) * layer.queries:
+        derived = False
+        heads = [_head(layer, place, (raw, projected), inside, error, copies) for place in range(len(layer.heads))]
     entry = PackedLayer(
         layer=int(layer.layer),
         heads=[int(head) for head in layer.heads],
@@ -80,21 +89,26 @@ def _pack_layer(layer: Layer, canonical: Mapping[int, Array], name: str) -> tupl
             "position": None if raw is None else _position(layer, chunk),
             "sinks": None if layer.sinks is None else layer.sinks.tolist(),
         },
+        effective_simplex_span=None,
         effective=None,
         null_rows=None,
         canonical=None,
-        null_share=[head["null_share"] for head in heads],
-        correlation=[head["correlation"] for head in heads],
+        simplex_null_share=[head["simplex_null_share"] for head in heads],
+        merged_null_share=[head["merged_null_share"] for head in heads],
+        simplex_correlation=[head["simplex_correlation"] for head in heads],
         error={name: max(head["error"][name] for head in heads) for name in heads[0]["error"]},
     )
-    if layer.effective is not None:
-        entry["effective"] = _pack_map(chunk, effective, [head["effective_rows"] for head in heads], effective_error)
+    if layer.effective_simplex_span is not None:
+        kept = [head["effective_simplex_span_rows"] for head in heads]
+        entry["effective_simplex_span"] = _pack_map(chunk, projected, kept, error, derived)
         entry["null_rows"] = chunk.flags(np.stack([head["null_rows"] for head in heads]))
-    if effective is not None:
-        entry["output"] = _pack_output(layer, chunk, effective)
+    if layer.effective is not None:
+        entry["effective"] = _pack_map(chunk, None, [head["effective_rows"] for head in heads], error)
+    if projected is not None:
+        entry["output"] = _pack_output(layer, chunk, projected)
     if canonical:
         chosen = sorted(canonical)
-        levels = levels_for(effective_error)
+        levels = levels_for(error)
         cells = np.stack([canonical[head] for head in chosen])
         codes = to_levels(cells, levels)
         entry["canonical"] = {"heads": chosen, "levels": levels, "cells": chunk.whole(codes)}
@@ -130,7 +144,7 @@ class _Factors:
         return found
 
     @staticmethod
-    def of_effective(layer: Layer, error: float) -> "_Factors | None":
+    def of_projected(layer: Layer, error: float) -> "_Factors | None":
         if layer.left is None or layer.right is None:
             return None
         found = _Factors([], [], [], [])
@@ -156,6 +170,13 @@ class _Factors:
         group = place // (len(self.left) // len(self.right))
         left = self.left[place].astype(np.float32) * np.float32(self.left_step[place] * self.right_step[group])
         product: Array = left @ self.right[group].astype(np.float32).T
+        return product
+
+    def projection(self, place: int, raw: Array) -> Array:
+        """raw·right·rightᵀ of one head."""
+        group = place // (len(self.left) // len(self.right))
+        right = self.right[group] * self.right_step[group]
+        product: Array = raw @ right @ right.T
         return product
 
     @property
@@ -192,29 +213,46 @@ def _steps(left: Array, right: Array, error: float, finer: float = 1.0) -> tuple
 
 
 def _head(
-    layer: Layer, place: int, raw: _Factors | None, effective: _Factors | None, inside: Array | None, error: float
+    layer: Layer,
+    place: int,
+    factors: tuple[_Factors | None, _Factors | None],
+    inside: Array | None,
+    error: float,
+    copies: Array,
+    derived: bool = False,
 ) -> dict[str, Any]:
-    """Rebuild one head's maps as the page will, compare them with the library's, and keep the rows that are off."""
+    """Rebuild one head's maps as the page will, compare them with the library's, and keep the rows that are off.
+
+    derived: the projection is that of the page's own raw attention.
+    """
+    raw, projected = factors
     true_raw = layer.raw(place)
     off, raw_rows = _checked(true_raw, None if raw is None else _softmax(layer, place, raw, inside), RAW_ERROR)
     errors = {"raw": _stated(_largest(off))}
-    found: dict[str, Any] = {"raw_rows": raw_rows, "error": errors, "null_share": None, "correlation": None}
-    if layer.effective is None:
+    found: dict[str, Any] = {"raw_rows": raw_rows, "error": errors}
+    found |= dict.fromkeys(("simplex_null_share", "merged_null_share", "simplex_correlation"))
+    if layer.effective is not None:
+        effective_off, found["effective_rows"] = _checked(layer.effective(place), None, error)
+        errors["effective"] = _stated(_largest(effective_off))
+    if layer.effective_simplex_span is None:
         return found
-    true = layer.effective(place)
-    rebuilt = None if effective is None else effective.product(place)
+    true = layer.effective_simplex_span(place)
+    rebuilt = None if projected is None else projected.product(place)
+    if derived and projected is not None:
+        rebuilt = projected.projection(place, true_raw + off)
     if rebuilt is not None and inside is not None:
         rebuilt *= inside
-    effective_off, found["effective_rows"] = _checked(true, rebuilt, error)
-    errors["effective"] = _stated(_largest(effective_off))
+    projected_off, found["effective_simplex_span_rows"] = _checked(true, rebuilt, error)
+    errors["effective_simplex_span"] = _stated(_largest(projected_off))
     # Null attention is the difference, and so is its error; a row within the error aimed at is zero on the page.
     null = true_raw - true
     found["null_rows"] = np.maximum(null.max(1), -null.min(1)) > error
-    off -= effective_off
+    off -= projected_off
     off[~found["null_rows"]] = -null[~found["null_rows"]]
-    errors["null"] = _stated(_largest(off))
-    found["null_share"] = _quotient(float(np.vdot(null, null)), float(np.vdot(true_raw, true_raw)))
-    found["correlation"] = _correlation(true_raw, true, inside)
+    errors["simplex_null"] = _stated(_largest(off))
+    found["simplex_null_share"] = _share(null, true_raw)
+    found["merged_null_share"] = _share(*(_together(cells, copies) for cells in (null, true_raw)))
+    found["simplex_correlation"] = _correlation(true_raw, true, inside)
     return found
 
 
@@ -255,16 +293,21 @@ def _softmax(layer: Layer, place: int, factors: _Factors, inside: Array | None) 
     return np.asarray(weights / total)
 
 
-def _pack_map(chunk: Chunk, factors: _Factors | None, rows: list[dict[int, Array]], error: float) -> PackedMap:
-    """Factors, column by column, and the rows stored cell by cell; `rows` null where these are all."""
+def _pack_map(
+    chunk: Chunk, factors: _Factors | None, rows: list[dict[int, Array]], error: float, derived: bool = False
+) -> PackedMap:
+    """Factors, column by column, and the rows stored cell by cell; `rows` null where these are all.
+
+    derived: without the left factor.
+    """
     queries = [head * 2**20 + row for head, found in enumerate(rows) for row in found]
     cells = [codes for found in rows for codes in found.values()]
     packed: PackedMap = {"factors": None, "levels": levels_for(error), "rows": None, "cells": None}
     if factors is not None:
         packed["factors"] = {
-            "left": chunk.whole(np.stack(factors.left).transpose(2, 0, 1)),
+            "left": None if derived else chunk.whole(np.stack(factors.left).transpose(2, 0, 1)),
             "right": chunk.whole(np.stack(factors.right).transpose(2, 0, 1)),
-            "left_step": factors.left_step,
+            "left_step": [] if derived else factors.left_step,
             "right_step": factors.right_step,
         }
         packed["rows"] = chunk.places(np.array(queries, dtype=np.uint32))
@@ -316,8 +359,17 @@ def _stated(error: float) -> float:
     return float(np.ceil(error * 10**digits) / 10**digits)
 
 
-def _quotient(part: float, whole: float) -> float | None:
-    return part / whole if whole > 0 else None
+def _share(part: Array, whole: Array) -> float | None:
+    squares = float(np.vdot(whole, whole))
+    return float(np.vdot(part, part)) / squares if squares > 0 else None
+
+
+def _together(cells: Array, copies: Array) -> Array:
+    """Cells [query, key] with the keys of a group added up, [query, group]."""
+    order = np.argsort(copies, kind="stable")
+    starts = np.flatnonzero(np.diff(copies[order], prepend=-1))
+    found: Array = np.add.reduceat(cells[:, order], starts, axis=1)
+    return found
 
 
 def _correlation(one: Array, other: Array, inside: Array | None) -> float | None:

@@ -15,7 +15,15 @@ from identiscope.views.page.layer import Layer
 from identiscope.views.page.packing import Array
 from identiscope.views.page.shapes import AttentionData, Interval, NamedMap, PackedLayer, Place
 
-_INTERVAL = ("layer", "head", "query", "key", "weight", "lower", "upper")
+_BOUNDS = ("weight", "lower", "upper")
+_INTERVAL = ("layer", "head", "query", "key", *_BOUNDS, "copies", *(f"merged_{name}" for name in _BOUNDS))
+
+#: What every head has beside the maps of the library: name, title and what it says.
+_NULL: NamedMap = {
+    "name": "simplex_null",
+    "title": "Null",
+    "note": "What is left of raw attention: the part that no output can show, in the null space of [T,1].",
+}
 
 
 def attention_section(
@@ -29,14 +37,14 @@ def attention_section(
     progress: Callable[[int], None] | None = None,
 ) -> Section:
     """The maps of all layers, canonical maps by (layer, head), and intervals of single weights."""
-    packed = pack_layers(layers, canonical, progress)
+    packed = pack_layers(layers, equal_tokens(queries if keys is None else keys), canonical, progress)
     bounds: list[Any] = [{name: plain(one[name]) for name in _INTERVAL} for one in intervals]
     data: AttentionData = {
         "tokens": {
             "queries": [str(token) for token in queries],
             "keys": None if keys is None else list(map(str, keys)),
         },
-        "maps": _named_maps(),
+        "maps": _named_maps(packed.described),
         "layers": packed.described,
         "intervals": bounds,
         "start": start,
@@ -45,15 +53,25 @@ def attention_section(
     return Section("attention", "Attention", says, data, packed.chunks)
 
 
-def _named_maps() -> list[NamedMap]:
+def _named_maps(layers: Sequence[PackedLayer]) -> list[NamedMap]:
     """The maps that a layer holds packed, or that follow from them, in the order and the words of the registry."""
-    # Null attention is what effective attention leaves of the raw one.
-    held = {*PackedLayer.__annotations__, "null"}
-    return [
-        {"name": name, "title": name.capitalize(), "note": f"{method(name).says.capitalize()} ({method(name).paper})."}
-        for name in map_names()
-        if name in held
-    ]
+    # Most pages have none as the paper has it.
+    held = {*PackedLayer.__annotations__} - (
+        {"effective"} if all(one["effective"] is None for one in layers) else set()
+    )
+    found: list[NamedMap] = []
+    for name in (one for one in map_names() if one in held):
+        # Short enough to stand above a map, beside its buttons.
+        title, note = name.removeprefix("effective_").replace("_", " ").capitalize(), method(name).says
+        found.append({"name": name, "title": title, "note": f"{note[:1].upper()}{note[1:]} ({method(name).paper})."})
+        found += [_NULL] if name == "effective_simplex_span" else []
+    return found
+
+
+def equal_tokens(tokens: Sequence[str]) -> Array:
+    """The number of the group of equal tokens that each is of, from 0."""
+    groups: dict[str, int] = {}
+    return np.array([groups.setdefault(str(token), len(groups)) for token in tokens], dtype=np.int64)
 
 
 def with_attention_of(page: Page, name: str, section: Section) -> Page:
@@ -75,11 +93,13 @@ def with_attention_of(page: Page, name: str, section: Section) -> Page:
 
 
 def maps_of_a_head(result: xr.Dataset) -> tuple[AttentionData, Mapping[str, bytes]]:
-    """A result with the maps of one head, by query and key: raw, and effective and canonical where they are there."""
+    """A result with the maps of one head, by query and key: raw, and others where they are there."""
     options = result.attrs.get("options", {})
     layer, head = int(options.get("layer", 0)), int(options.get("head", 0))
-    effective = [result["effective"].values] if "effective" in result else None
-    given = _GivenMaps(layer, (head,), [result["raw"].values], effective)
+    projected, effective = (
+        [result[name].values] if name in result else None for name in ("effective_simplex_span", "effective")
+    )
+    given = _GivenMaps(layer, (head,), [result["raw"].values], projected, effective)
     canonical = {(layer, head): result["canonical"].values} if "canonical" in result else None
     made = attention_section([given], tokens_of(result, "query"), tokens_of(result, "key"), canonical=canonical)
     data: Any = made.data
@@ -137,6 +157,7 @@ class _GivenMaps:
     layer: int
     heads: tuple[int, ...]
     maps: Sequence[Array]
+    projected: Sequence[Array] | None = None
     effectives: Sequence[Array] | None = None
     query: None = None
     key: None = None
@@ -161,6 +182,11 @@ class _GivenMaps:
     @property
     def raw(self) -> Callable[[int], Array]:
         return lambda place: np.asarray(self.maps[place], dtype=np.float64)
+
+    @property
+    def effective_simplex_span(self) -> Callable[[int], Array] | None:
+        given = self.projected
+        return None if given is None else lambda place: np.asarray(given[place], dtype=np.float64)
 
     @property
     def effective(self) -> Callable[[int], Array] | None:

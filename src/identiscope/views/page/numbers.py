@@ -7,7 +7,7 @@ import xarray as xr
 
 from identiscope.views.page.data import Section, labels_of, plain
 from identiscope.views.page.packing import Array
-from identiscope.views.page.shapes import CurveData, FreedomCell, FreedomData, HeadColumn, HeadData
+from identiscope.views.page.shapes import CurveData, FreedomCell, FreedomData, HeadColumn, HeadData, Together
 
 CORPUS = "Means over all texts of the corpus, by layer (rows) and head (columns); beside the list, what a column means."
 
@@ -100,10 +100,20 @@ def freedom(result: xr.Dataset, axis: str) -> FreedomData:
             "weight": plain(weights[place]),
             "lower": float(result["lower"].values[place]),
             "upper": float(result["upper"].values[place]),
+            "together": _together(result, axis, place),
         }
         for place in range(result.sizes[axis])
     ]
     return {"cells": cells}
+
+
+def _together(result: xr.Dataset, axis: str, place: int) -> Together | None:
+    """The bounds of a key's copies together, where it has any and they are known."""
+    names = ("copies", "merged_weight", "merged_lower", "merged_upper")
+    if not all(_along(result, name, axis) for name in names):
+        return None
+    copies, weight, lower, upper = (result[name].values[place].item() for name in names)
+    return {"copies": int(copies), "weight": weight, "lower": lower, "upper": upper} if copies > 1 else None
 
 
 def _cell_name(result: xr.Dataset, axis: str, place: int) -> str:

@@ -21,7 +21,7 @@ class Described(TypedDict):
 class Factors(TypedDict):
     """Two thin matrices, whole numbers times a step."""
 
-    left: Described
+    left: Annotated[Described | None, "null where it is raw attention times the right one"]
     right: Described
     left_step: list[float]
     right_step: list[float]
@@ -84,12 +84,14 @@ class PackedLayer(TypedDict):
     chunk: str
     mask: Mask | None
     raw: PackedRaw
-    effective: PackedMap | None
+    effective_simplex_span: PackedMap | None
+    effective: Annotated[PackedMap | None, "as Brunner et al. have it, where it was given"]
     null_rows: Annotated[Described | None, "by head and query: whether null attention is more than rounding there"]
     output: NotRequired[Output]
     canonical: Canonical | None
-    null_share: list[float | None]
-    correlation: list[float | None]
+    simplex_null_share: list[float | None]
+    merged_null_share: Annotated[list[float | None], "the same with equal tokens added up"]
+    simplex_correlation: list[float | None]
     error: dict[str, float]
 
 
@@ -101,7 +103,7 @@ class Tokens(TypedDict):
 
 
 class Interval(TypedDict):
-    """What one weight may be."""
+    """What one weight may be, and what it may be together with those of the key's copies, itself among them."""
 
     layer: int
     head: int
@@ -110,6 +112,10 @@ class Interval(TypedDict):
     weight: float
     lower: float
     upper: float
+    copies: int
+    merged_weight: float
+    merged_lower: float
+    merged_upper: float
 
 
 class Place(TypedDict):
@@ -208,13 +214,23 @@ class CurveData(TypedDict):
     guess: float | None
 
 
+class Together(TypedDict):
+    """Copies of a key, how many: what they weigh together, and the interval of that."""
+
+    copies: int
+    weight: float
+    lower: float
+    upper: float
+
+
 class FreedomCell(TypedDict):
-    """A weight and the interval that it may lie in."""
+    """A weight and the interval that it may lie in; with its copies, where there are any."""
 
     name: str
     weight: float | None
     lower: float
     upper: float
+    together: Together | None
 
 
 class FreedomData(TypedDict):

@@ -15,6 +15,8 @@ from identiscope.views.plots.plotting import expect_one_of
 # Wong's palette: told apart by colour-blind readers.
 COLOURS = {"[CLS]": "#D55E00", "[SEP]": "#0072B2", ". or ,": "#009E73", "other": "#999999"}
 SIGNED, POSITIVE = "RdBu_r", "viridis"
+#: Of several maps this one is drawn unasked: it does not depend on how the model is written.
+LEADING = "effective_simplex_span"
 #: So many names of tokens fit along an axis.
 READABLE = 36
 #: Bins of length over which correlations are averaged, at most.
@@ -102,9 +104,13 @@ def _by_layer(values: xr.DataArray, names: Any, ax: Axes, label: str, colours: l
     return ax
 
 
-def plot_attention_maps(result: xr.Dataset, ax: Axes, *, values: str = "effective") -> Axes:
-    """One map as an image: signed maps on a diverging scale around zero, raw and canonical from zero up."""
+def plot_attention_maps(result: xr.Dataset, ax: Axes, *, values: str | None = None) -> Axes:
+    """One map as an image, on a diverging scale around zero.
+
+    values: which; without, the projection that keeps row sums, or where that is not there the first but the raw one.
+    """
     maps = {str(name): part.values for name, part in result.data_vars.items() if part.dims == ("query", "key")}
+    values = values or next((name for name in (LEADING, *maps) if name in maps and name != "raw"), "raw")
     expect_one_of("values", values, maps)
     signed_map(maps[values], list(maps.values()), ax, f"{values} attention")
     name_tokens(ax, result)
@@ -132,7 +138,7 @@ def signed_map(cells: np.ndarray, comparable: Sequence[np.ndarray], ax: Axes, la
 
 
 def plot_attention_intervals(result: xr.Dataset, ax: Axes) -> Axes:
-    """Weights as bars, and as whiskers what they may be without changing the output."""
+    """Weights as bars, and as whiskers what they may be without changing the output, alone and with equal tokens."""
     places = np.arange(result.sizes["cell"])
     weight, lower, upper = (result[name].values for name in ("weight", "lower", "upper"))
     ax.bar(places, weight, color="#56B4E9", width=0.8, label="weight")
@@ -140,6 +146,14 @@ def plot_attention_intervals(result: xr.Dataset, ax: Axes) -> Axes:
         places, weight, yerr=[np.maximum(weight - lower, 0), np.maximum(upper - weight, 0)],
         fmt="none", ecolor="#000000", elinewidth=0.8, capsize=2, label="what it may be",
     )  # fmt: skip
+    merged = [name for name in ("merged_weight", "merged_lower", "merged_upper") if name in result]
+    several = result["copies"].values > 1 if "copies" in result else np.zeros(len(places), dtype=bool)
+    if len(merged) == 3 and several.any():
+        together, least, most = (result[name].values[several] for name in merged)
+        ax.errorbar(
+            places[several] + 0.28, together, yerr=[np.maximum(together - least, 0), np.maximum(most - together, 0)],
+            fmt="_", color="#D55E00", elinewidth=1.2, capsize=3, label="with its copies, together",
+        )  # fmt: skip
     one_row = len(np.unique(result["query"].values)) == 1
     names = [str(token) for token in result["key_token"].values]
     if not one_row:
@@ -150,7 +164,7 @@ def plot_attention_intervals(result: xr.Dataset, ax: Axes) -> Axes:
         token, place = drawn_token(result["query_token"].values[0]), int(result["query"].values[0])
         ax.set_title(f"from {token} (position {place})", loc="left")
     # Above the axes: inside, whiskers may be anywhere.
-    ax.legend(frameon=False, fontsize="small", ncols=2, loc="lower right", bbox_to_anchor=(1, 1), borderaxespad=0.2)
+    ax.legend(frameon=False, fontsize="small", ncols=3, loc="lower right", bbox_to_anchor=(1, 1), borderaxespad=0.2)
     return ax
 
 

@@ -1,16 +1,16 @@
-/** Maps of one head from its thin matrices: raw (eq. 1), effective (eq. 9), null (eq. 8), canonical. */
+/** Maps of one head from its thin matrices: raw, projected on col([T,1]), what that leaves, canonical. */
 
 import { flags, floats, positions, sizeOf, wholeNumbers } from "./decode.js";
 import { scaleOf } from "./scale.js";
 
 /**
  * One layer, unpacked: rounded factors as they came, and what else the maps need.
- * @typedef {{left: Int16Array, right: Int16Array, columns: number, groups: number}} Unpacked
+ * @typedef {{left: Int16Array|null, right: Int16Array, columns: number, groups: number}} Unpacked
  * @typedef {object} OpenLayer
  * @property {import("./data.js").PackedLayer} described
  * @property {ArrayBuffer} buffer
  * @property {Unpacked|null} raw
- * @property {Unpacked|null} effective
+ * @property {Unpacked|null} projected
  * @property {Int32Array} start
  * @property {Int32Array} stop
  * @property {Uint8Array|null} matrix
@@ -33,7 +33,7 @@ export function openLayer(described, buffer) {
     described,
     buffer,
     raw: unpack(described.raw, buffer),
-    effective: described.effective ? unpack(described.effective, buffer) : null,
+    projected: described.effective_simplex_span ? unpack(described.effective_simplex_span, buffer) : null,
     start,
     stop,
     matrix: mask && mask.matrix ? flags(buffer, mask.matrix) : null,
@@ -49,7 +49,7 @@ function unpack(packed, buffer) {
   if (!packed.factors) return null;
   const { left, right } = packed.factors;
   const [columns, groups] = right.shape;
-  return { left: wholeNumbers(buffer, left), right: wholeNumbers(buffer, right), columns, groups };
+  return { left: left && wholeNumbers(buffer, left), right: wholeNumbers(buffer, right), columns, groups };
 }
 
 /**
@@ -58,17 +58,34 @@ function unpack(packed, buffer) {
  * @param {import("./data.js").PackedMap} packed
  * @param {Unpacked} factors
  * @param {number} place
+ * @param {Float32Array|null} raw  of the head, where the left factor is its product with the right one
  */
-export function factorsOf(layer, packed, factors, place) {
+export function factorsOf(layer, packed, factors, place, raw = null) {
   const { queries, keys, heads } = layer.described;
   const { columns, groups } = factors;
   if (!packed.factors) throw new Error("this map has no factors");
   const group = Math.floor(place / (heads.length / groups));
-  return {
-    columns,
-    left: turned(factors.left, columns, heads.length, queries, place, packed.factors.left_step[place]),
-    right: turned(factors.right, columns, groups, keys, group, packed.factors.right_step[group]),
-  };
+  const right = turned(factors.right, columns, groups, keys, group, packed.factors.right_step[group]);
+  const left = factors.left
+    ? turned(factors.left, columns, heads.length, queries, place, packed.factors.left_step[place])
+    : weighted(raw ?? new Float32Array(queries * keys), right, queries, keys, columns);
+  return { columns, left, right };
+}
+
+/**
+ * Rows of `right` [key, column] added up by the weights of each query: [query, column].
+ * @param {Float32Array} raw @param {Float64Array} right @param {number} queries @param {number} keys
+ * @param {number} columns
+ */
+function weighted(raw, right, queries, keys, columns) {
+  const rows = new Float64Array(queries * columns);
+  for (let query = 0; query < queries; query++)
+    for (let key = 0; key < keys; key++) {
+      const weight = raw[query * keys + key];
+      const [to, from] = [query * columns, key * columns];
+      for (let column = 0; column < columns; column++) rows[to + column] += weight * right[from + column];
+    }
+  return rows;
 }
 
 /**
@@ -234,40 +251,48 @@ export function mapsOf(layer, place) {
   }
   storedRows(layer, described.raw, place, raw);
   /** @type {Float32Array|null} */
-  let effective = null;
+  let projected = null;
   /** @type {Float32Array|null} */
   let none = null;
-  if (described.effective) {
-    const cells = layer.effective
-      ? masked(layer, product(factorsOf(layer, described.effective, layer.effective, place), layer))
+  const span = described.effective_simplex_span;
+  if (span) {
+    const cells = layer.projected
+      ? masked(layer, product(factorsOf(layer, span, layer.projected, place, raw), layer))
       : new Float32Array(queries * keys);
-    storedRows(layer, described.effective, place, cells);
+    storedRows(layer, span, place, cells);
     none = nullOf(layer, place, raw, cells);
-    effective = cells;
+    projected = cells;
+  }
+  /** @type {Float32Array|null} */
+  let effective = null;
+  if (described.effective) {
+    effective = new Float32Array(queries * keys);
+    storedRows(layer, described.effective, place, effective);
   }
   return {
     raw,
-    effective,
-    null: none,
+    effective_simplex_span: projected,
+    simplex_null: none,
     canonical: canonicalOf(layer, place),
+    effective,
     queries,
     keys,
-    scale: scaleOf([raw, effective, none], keys),
+    scale: scaleOf([raw, projected, none, effective], keys),
   };
 }
 
 /**
  * The difference of both; zero in rows where it would be the rounding of this page and nothing else.
- * @param {OpenLayer} layer @param {number} place @param {Float32Array} raw @param {Float32Array} effective
+ * @param {OpenLayer} layer @param {number} place @param {Float32Array} raw @param {Float32Array} projected
  */
-function nullOf(layer, place, raw, effective) {
+function nullOf(layer, place, raw, projected) {
   const { queries, keys, null_rows } = layer.described;
   const cells = new Float32Array(queries * keys);
   if (!null_rows) return cells;
   const known = flags(layer.buffer, null_rows);
   for (let query = 0; query < queries; query++)
     if (known[place * queries + query])
-      for (let cell = query * keys; cell < (query + 1) * keys; cell++) cells[cell] = raw[cell] - effective[cell];
+      for (let cell = query * keys; cell < (query + 1) * keys; cell++) cells[cell] = raw[cell] - projected[cell];
   return cells;
 }
 
@@ -295,8 +320,9 @@ function canonicalOf(layer, place) {
  */
 export function outputRows(layer, place) {
   const { described } = layer;
-  if (!layer.effective || !described.effective || !described.output) return null;
-  const { right, columns } = factorsOf(layer, described.effective, layer.effective, place);
+  const span = described.effective_simplex_span;
+  if (!layer.projected || !span || !described.output) return null;
+  const { right, columns } = factorsOf(layer, span, layer.projected, place);
   const [, rows, width] = described.output.matrix.shape;
   const small = floats(layer.buffer, described.output.matrix).subarray(
     place * rows * width,

@@ -24,7 +24,7 @@
  * @property {Described} [matrix]
  *
  * @typedef {object} Factors  two thin matrices, whole numbers times a step
- * @property {Described} left
+ * @property {Described|null} left  null where it is raw attention times the right one
  * @property {Described} right
  * @property {number[]} left_step
  * @property {number[]} right_step
@@ -65,15 +65,17 @@
  * @property {string} chunk
  * @property {Mask|null} mask
  * @property {PackedRaw} raw
- * @property {PackedMap|null} effective
+ * @property {PackedMap|null} effective_simplex_span
+ * @property {PackedMap|null} effective  as Brunner et al. have it, where it was given
  * @property {Described|null} null_rows  by head and query: whether null attention is more than rounding there
  * @property {Output} [output]
  * @property {Canonical|null} canonical
- * @property {(number|null)[]} null_share
- * @property {(number|null)[]} correlation
+ * @property {(number|null)[]} simplex_null_share
+ * @property {(number|null)[]} merged_null_share  the same with equal tokens added up
+ * @property {(number|null)[]} simplex_correlation
  * @property {Object<string, number>} error
  *
- * @typedef {object} Interval  what one weight may be
+ * @typedef {object} Interval  what one weight may be, and what it may be together with those of the key's copies, itself among them
  * @property {number} layer
  * @property {number} head
  * @property {number} query
@@ -81,6 +83,10 @@
  * @property {number} weight
  * @property {number} lower
  * @property {number} upper
+ * @property {number} copies
+ * @property {number} merged_weight
+ * @property {number} merged_lower
+ * @property {number} merged_upper
  *
  * @typedef {object} Place  a row of a head
  * @property {number} layer
@@ -143,11 +149,18 @@
  * @property {((number|null)[])[]} high
  * @property {number|null} guess
  *
- * @typedef {object} FreedomCell  a weight and the interval that it may lie in
+ * @typedef {object} Together  copies of a key, how many: what they weigh together, and the interval of that
+ * @property {number} copies
+ * @property {number} weight
+ * @property {number} lower
+ * @property {number} upper
+ *
+ * @typedef {object} FreedomCell  a weight and the interval that it may lie in; with its copies, where there are any
  * @property {string} name
  * @property {number|null} weight
  * @property {number} lower
  * @property {number} upper
+ * @property {Together|null} together
  *
  * @typedef {object} FreedomData  weights and what they may be
  * @property {FreedomCell[]} cells
@@ -188,7 +201,8 @@
  * @property {Header} header
  * @property {(name: string) => Promise<Uint8Array>} chunk
  *
- * @typedef {{raw: Float32Array, effective: Float32Array|null, null: Float32Array|null, canonical: Float32Array|null,
- *   queries: number, keys: number, scale: import("./colour.js").Scale}} Maps  with one colour scale for the first three
+ * @typedef {{raw: Float32Array, effective_simplex_span: Float32Array|null, simplex_null: Float32Array|null,
+ *   canonical: Float32Array|null, effective: Float32Array|null, queries: number, keys: number,
+ *   scale: import("./colour.js").Scale}} Maps  with one colour scale for all but the canonical one
  */
 export {};

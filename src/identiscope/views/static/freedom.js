@@ -15,7 +15,12 @@ const LOOSEST = 24;
  */
 export function drawFreedom(sections, view) {
   const every = sections.flatMap(({ data }) =>
-    data.cells.flatMap(({ weight, lower, upper }) => [weight ?? lower, lower, upper]),
+    data.cells.flatMap(({ weight, lower, upper, together }) => [
+      weight ?? lower,
+      lower,
+      together?.upper ?? upper,
+      upper,
+    ]),
   );
   const ends = every.reduce(([least, most], value) => [Math.min(least, value), Math.max(most, value)], [0, 0.02]);
   const cards = sections.map((section) => makeIntervals(section, view.theme, ends));
@@ -33,7 +38,10 @@ export function drawFreedom(sections, view) {
  * @param {() => import("./colour.js").Theme} theme @param {number[]} ends  of the axis
  */
 function makeIntervals({ name, title, says, data }, theme, [low, high]) {
-  const sorted = [...data.cells].sort((one, other) => other.upper - other.lower - (one.upper - one.lower));
+  // By what is free whatever copies there are: weight between copies of a word means little.
+  const width = (/** @type {import("./data.js").FreedomCell} */ one) =>
+    one.together ? one.together.upper - one.together.lower : one.upper - one.lower;
+  const sorted = [...data.cells].sort((one, other) => width(other) - width(one));
   let all = false;
   const card = makeSection(name, title, says, () => ({
     name,
@@ -42,8 +50,11 @@ function makeIntervals({ name, title, says, data }, theme, [low, high]) {
       return framed(theme(), title, says, 680, height, ...parts);
     },
     table: () => [
-      ["cell", "weight", "lower", "upper"],
-      ...data.cells.map((one) => [one.name, one.weight, one.lower, one.upper]),
+      ["cell", "weight", "lower", "upper", "copies", "merged_weight", "merged_lower", "merged_upper"],
+      ...data.cells.map(({ name: cell, weight, lower, upper, together: all }) => [
+        ...[cell, weight, lower, upper],
+        ...(all ? [all.copies, all.weight, all.lower, all.upper] : [1, weight, lower, upper]),
+      ]),
     ],
   }));
   const holder = html("div", { class: "bars" });
@@ -56,7 +67,9 @@ function makeIntervals({ name, title, says, data }, theme, [low, high]) {
       draw();
     },
   });
-  card.body.append(holder, more);
+  const merged = html("p", { class: "legend" }, "The lower whisker: a token and its copies together.");
+  merged.hidden = !data.cells.some((one) => one.together);
+  card.body.append(merged, holder, more);
 
   /** @param {number} width @param {import("./colour.js").Theme} colours */
   function chart(width, colours) {
@@ -79,8 +92,23 @@ function makeIntervals({ name, title, says, data }, theme, [low, high]) {
         number(value, 2),
       ),
     ]);
-    rows.forEach(({ name: cell, weight, lower, upper }, at) => {
+    rows.forEach(({ name: cell, weight, lower, upper, together }, at) => {
       const y = 6 + at * line + line / 2;
+      if (together) {
+        const below = y + 7;
+        const end = (/** @type {number} */ value) =>
+          svg("line", { x1: x(value), x2: x(value), y1: below - 3, y2: below + 3 });
+        parts.push(
+          svg(
+            "g",
+            { stroke: colours.series[2], "stroke-width": 2, class: "together" },
+            svg("line", { x1: x(together.lower), x2: x(together.upper), y1: below, y2: below }),
+            end(together.lower),
+            end(together.upper),
+            svg("title", {}, `all ${together.copies} copies: ${number(together.lower)} … ${number(together.upper)}`),
+          ),
+        );
+      }
       const tick = (/** @type {number} */ value) => svg("line", { x1: x(value), x2: x(value), y1: y - 5, y2: y + 5 });
       parts.push(
         svg(

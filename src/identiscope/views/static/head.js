@@ -1,4 +1,4 @@
-/** One head: raw, effective, null and canonical attention side by side. */
+/** One head: its maps side by side. */
 
 import { FADES } from "./colour.js";
 import { cellsOf } from "./decode.js";
@@ -9,8 +9,17 @@ import { makeSection } from "./section.js";
 import { number, shown, small } from "./text.js";
 
 const HEAD_NOTE =
-  "The same head four times, on one colour scale: what the softmax gave (eq. 1), the part that reaches the output (eq. 9)," +
-  " the part that does not (eq. 8), and of all attention with this output the most even one. Rows look, columns are looked at.";
+  "The same head on one colour scale: what the softmax gave (eq. 1), the part of it that the output depends on with row sums" +
+  " kept, the part that it does not, and of all attention with this output the most even one. Rows look, columns are looked at.";
+
+const SURVIVES =
+  "These are the same however the model is written. The paper's effective attention (eq. 9) is not: it changes with where" +
+  " the value bias is kept, though nothing that the model computes does (docs/what-survives.md).";
+
+/** @type {("lower"|"upper"|"copies"|"merged_lower"|"merged_upper")[]} */
+const BOUNDS = ["lower", "upper", "copies", "merged_lower", "merged_upper"];
+
+const ADDED = " identiscope report --with effective adds it.";
 
 /**
  * @param {import("./attention_view.js").Attended} about
@@ -30,7 +39,7 @@ export function makeHead(about, theme, chooseRow) {
 
   const table = (/** @type {string[]} */ names) => () => {
     /** @type {(string|number|null)[][]} */
-    const rows = [["query", "key", "query_token", "key_token", ...names, "lower", "upper"]];
+    const rows = [["query", "key", "query_token", "key_token", ...names, ...BOUNDS]];
     if (!current) return rows;
     const { maps, layer, head } = current;
     const chosen = names.map((name) => cellsOf(maps, name));
@@ -44,8 +53,7 @@ export function makeHead(about, theme, chooseRow) {
           queries[query] ?? "",
           keys[key] ?? "",
           ...chosen.map((cells) => (cells ? cells[cell] : null)),
-          bound ? bound.lower : null,
-          bound ? bound.upper : null,
+          ...BOUNDS.map((one) => (bound ? bound[one] : null)),
         ]);
       }
     return rows;
@@ -126,7 +134,10 @@ export function makeHead(about, theme, chooseRow) {
     html("span", { class: "hint" }, "drag to move · Ctrl and wheel, or + and −, to zoom · click a row to look into it"),
   );
   const grid = html("div", { class: "panels" }, ...panels.map((one) => one.element));
-  section.body.append(stats, tools, grid, tip);
+  const held = about.maps.some(({ name }) => name === "effective");
+  const known = about.layers.some((layer) => layer.effective_simplex_span);
+  const survives = known ? [html("p", { class: "hint" }, held ? SURVIVES : SURVIVES + ADDED)] : [];
+  section.body.append(stats, tools, grid, ...survives, tip);
 
   /** @param {string} name */
   function toggle(name) {
@@ -161,6 +172,12 @@ export function makeHead(about, theme, chooseRow) {
         return line(title.toLowerCase(), cells ? number(cells[at], 4) : "not computed");
       }),
       line("may be", bound ? `${number(bound.lower)} … ${number(bound.upper)}` : "not computed"),
+      ...(bound && bound.copies > 1
+        ? [
+            line(`all ${bound.copies} copies`, number(bound.merged_weight)),
+            line("may be together", `${number(bound.merged_lower)} … ${number(bound.merged_upper)}`),
+          ]
+        : []),
     );
     if (!event) return;
     const box = section.body.getBoundingClientRect();
@@ -203,7 +220,7 @@ export function makeHead(about, theme, chooseRow) {
     if (!current) return;
     const { maps, layer, head, row } = current;
     // Where there are values, all maps of a head follow from the page, but for one that is computed for some heads only.
-    const missing = !maps.effective
+    const missing = !maps.effective_simplex_span
       ? "Needs the head's values, which were not given."
       : about.live
         ? "Not computed for this head yet: the button above does so."
@@ -224,8 +241,8 @@ export function makeHead(about, theme, chooseRow) {
     const errors = Object.entries(layer.error).map(([name, error]) => `${name} ${small(error)}`);
     stats.replaceChildren(
       html("b", {}, `Layer ${layer.layer}, head ${head}`),
-      layer.effective
-        ? ` · null share ${number(layer.null_share[place])} · correlation of raw and effective ${number(layer.correlation[place])}`
+      layer.effective_simplex_span
+        ? ` · null share ${number(layer.simplex_null_share[place])}, ${number(layer.merged_null_share[place])} with equal tokens added up · correlation of raw attention and what is left of it ${number(layer.simplex_correlation[place])}`
         : "",
       html(
         "span",

@@ -8,7 +8,7 @@ import { shown } from "./text.js";
 
 const LINES_NOTE =
   "A line for each of the strongest weights, from the query on the left to the key on the right; the stronger, the thicker." +
-  " Compare raw (eq. 1) with effective (eq. 9): lines that vanish had no effect. Blue is negative.";
+  " Compare raw attention with its simplex span: lines that vanish had no effect. Blue is negative.";
 
 const MOST = 600;
 const STEP = 19;

@@ -7,8 +7,9 @@ import { makeSection } from "./section.js";
 import { number } from "./text.js";
 
 const GRID_NOTE =
-  "Each square is a head. Null share is ‖A∥‖²/‖A‖²: how much of the squared attention weight lies in the null space of" +
-  " the head's values and so cannot reach its output (Brunner et al., eq. 6 and 8). 0: everything shown matters; 1: nothing does.";
+  "Each square is a head. Null share is ‖A∥‖²/‖A‖² with A∥ in LN([T,1]): how much of the squared attention weight may be" +
+  " exchanged, each row keeping its sum, and nothing that the model computes would change, however it is written. 0: everything" +
+  " shown matters; 1: nothing does.";
 
 const PLAIN_NOTE =
   "Each square is a head. The values were not given, so how much of the attention is real cannot be told.";
@@ -24,15 +25,21 @@ const DEEP = 12;
 export function makeOverview(about, theme, choose) {
   const { layers } = about;
   const heads = Array.from(new Set(layers.flatMap((layer) => layer.heads))).sort((one, other) => one - other);
-  const known = layers.some((layer) => layer.effective);
+  const known = layers.some((layer) => layer.effective_simplex_span);
   const note = known ? GRID_NOTE : PLAIN_NOTE;
   const section = makeSection(`${about.name}_heads`, known ? "All heads by null share" : "All heads", note, () => ({
     name: "null-share",
     picture: () => gridPicture(about, heads, theme(), note),
     table: () => [
-      ["layer", "head", "null_share", "correlation"],
+      ["layer", "head", "simplex_null_share", "merged_null_share", "simplex_correlation"],
       ...layers.flatMap((layer) =>
-        layer.heads.map((head, place) => [layer.layer, head, layer.null_share[place], layer.correlation[place]]),
+        layer.heads.map((head, place) => [
+          layer.layer,
+          head,
+          layer.simplex_null_share[place],
+          layer.merged_null_share[place],
+          layer.simplex_correlation[place],
+        ]),
       ),
     ],
   }));
@@ -46,7 +53,7 @@ export function makeOverview(about, theme, choose) {
       ...heads.map((head) => {
         const place = layer.heads.indexOf(head);
         if (place < 0) return html("td", {});
-        const share = layer.null_share[place];
+        const share = layer.simplex_null_share[place];
         const colour = known ? shareColour(share) : [128, 140, 155];
         const button = html(
           "button",
@@ -54,7 +61,7 @@ export function makeOverview(about, theme, choose) {
             type: "button",
             tabindex: "-1",
             "aria-label": `Layer ${layer.layer}, head ${head}${known ? `, null share ${number(share, 2)}` : ""}`,
-            title: `Layer ${layer.layer}, head ${head}\nnull share ${number(share)}\ncorrelation of raw and effective ${number(layer.correlation[place])}`,
+            title: `Layer ${layer.layer}, head ${head}\nnull share ${number(share)}\nwith equal tokens added up ${number(layer.merged_null_share[place])}\ncorrelation of raw attention and what is left of it ${number(layer.simplex_correlation[place])}`,
             onclick: () => choose({ layer: layer.layer, head }),
           },
           known ? number(share, 2).replace(/^0/, "") : "",
@@ -136,7 +143,7 @@ function gridPicture(about, heads, theme, note) {
       ),
     );
     layer.heads.forEach((head, place) => {
-      const colour = shareColour(layer.null_share[place]);
+      const colour = shareColour(layer.simplex_null_share[place]);
       const at = { x: 60 + heads.indexOf(head) * size, y: 20 + row * size };
       parts.push(svg("rect", { ...at, width: size - 2, height: size - 2, rx: 4, fill: css(colour) }));
       parts.push(
@@ -149,7 +156,7 @@ function gridPicture(about, heads, theme, note) {
             fill: inkOn(colour),
             "text-anchor": "middle",
           },
-          number(layer.null_share[place], 2),
+          number(layer.simplex_null_share[place], 2),
         ),
       );
     });

@@ -140,7 +140,7 @@ export function makeRow(about, theme, engine, chooseRow) {
     if (!current) return;
     const asked = current;
     answer = null;
-    if (current.layer.effective) {
+    if (current.layer.effective_simplex_span) {
       waiting = true;
       draw();
       const place = current.layer.heads.indexOf(current.head);
@@ -154,8 +154,9 @@ export function makeRow(about, theme, engine, chooseRow) {
 
   function table() {
     const named = about.maps.map((one) => one.name);
+    const bounds = ["lower", "upper", "copies", "merged_lower", "merged_upper"];
     /** @type {(string|number|null)[][]} */
-    const lines = [["query", "key", "query_token", "key_token", ...named, "shown", "alternative", "lower", "upper"]];
+    const lines = [["query", "key", "query_token", "key_token", ...named, "shown", "alternative", ...bounds]];
     if (!current) return lines;
     const { maps, row } = current;
     const now = weightsNow();
@@ -172,6 +173,9 @@ export function makeRow(about, theme, engine, chooseRow) {
         answer ? answer.other[key] : null,
         bound ? bound.lower : null,
         bound ? bound.upper : null,
+        bound ? bound.copies : null,
+        bound ? bound.merged_lower : null,
+        bound ? bound.merged_upper : null,
       ]);
     }
     return lines;
@@ -213,9 +217,9 @@ export function makeRow(about, theme, engine, chooseRow) {
     let [low, high] = [0, 0.02];
     for (const key of chosen) {
       const bound = boundOf(key);
-      const effective = maps.effective ? maps.effective[base + key] : 0;
-      high = Math.max(high, strength[key], effective, bound ? bound.upper : 0);
-      low = Math.min(low, effective);
+      const projected = maps.effective_simplex_span ? maps.effective_simplex_span[base + key] : 0;
+      high = Math.max(high, strength[key], projected, bound ? Math.max(bound.upper, bound.merged_upper) : 0);
+      low = Math.min(low, projected);
     }
     const [line, left, right] = [24, 118, 58];
     const scale = (width - left - right) / (high - low);
@@ -263,6 +267,26 @@ export function makeRow(about, theme, engine, chooseRow) {
       if (bound) {
         const tick = (/** @type {number} */ value) =>
           svg("line", { x1: x(value), x2: x(value), y1: middle - 6, y2: middle + 6 });
+        if (bound.copies > 1) {
+          // A little lower, so that the weight's own whisker does not hide it.
+          const below = middle + 8;
+          const end = (/** @type {number} */ value) =>
+            svg("line", { x1: x(value), x2: x(value), y1: below - 3, y2: below + 3 });
+          group.append(
+            svg(
+              "g",
+              { stroke: colours.series[2], "stroke-width": 2, class: "together" },
+              svg("line", { x1: x(bound.merged_lower), x2: x(bound.merged_upper), y1: below, y2: below }),
+              end(bound.merged_lower),
+              end(bound.merged_upper),
+              svg(
+                "title",
+                {},
+                `all ${bound.copies} copies: ${number(bound.merged_lower)} … ${number(bound.merged_upper)}`,
+              ),
+            ),
+          );
+        }
         group.append(
           svg(
             "g",
@@ -273,8 +297,8 @@ export function makeRow(about, theme, engine, chooseRow) {
           ),
         );
       }
-      if (maps.effective) {
-        const at = x(maps.effective[base + key]);
+      if (maps.effective_simplex_span) {
+        const at = x(maps.effective_simplex_span[base + key]);
         group.append(svg("path", { d: `M${at} ${middle - 4}l4 4-4 4-4-4z`, fill: colours.series[1] }));
       }
       if (maps.canonical)
@@ -318,7 +342,7 @@ export function makeRow(about, theme, engine, chooseRow) {
     more.textContent = state.all ? `Show the ${SHOWN} largest` : `Show all ${maps.keys} weights`;
     const known = about.intervals.filter(
       (one) => current && one.layer === current.layer.layer && one.head === current.head && one.query === current.row,
-    ).length;
+    );
     const sign = (/** @type {string} */ mark, /** @type {string} */ colour, /** @type {string} */ text) => {
       const dot = html("span", { class: "dot", "aria-hidden": "true" }, mark);
       dot.style.color = colour;
@@ -327,9 +351,12 @@ export function makeRow(about, theme, engine, chooseRow) {
     legend.replaceChildren(
       sign("■", colours.series[0], "weight where the slider stands"),
       sign("□", colours.ink, "the model's weight"),
-      ...(maps.effective ? [sign("◆", colours.series[1], "effective")] : []),
+      ...(maps.effective_simplex_span ? [sign("◆", colours.series[1], "simplex span")] : []),
       ...(maps.canonical ? [sign("○", colours.series[2], "canonical")] : []),
-      known
+      ...(known.some((one) => one.copies > 1)
+        ? [sign("├┤", colours.series[2], "all that the token and its copies may be together")]
+        : []),
+      known.length
         ? sign("├┤", colours.mark, "all that the weight may be")
         : html(
             "span",

@@ -219,7 +219,7 @@ function comparison(headers) {
     if (!header) return html("tr", {});
     const heads = attentionOf(header);
     const shares = (heads?.layers ?? [])
-      .flatMap((layer) => layer.null_share.filter((share) => share !== null))
+      .flatMap((layer) => layer.simplex_null_share.filter((share) => share !== null))
       .sort((one, other) => Number(one) - Number(other));
     const cells = [
       header.title,

@@ -11,6 +11,7 @@ from identiscope.capture.streams import Place
 from identiscope.capture.watch.calls import Call
 from identiscope.capture.watch.kernel import attention_weights
 from identiscope.linalg.allowed import describe_allowed
+from identiscope.linalg.copies import MERGED_ROWS
 from identiscope.linalg.rank.full_rank import HeadProducts
 from identiscope.linalg.rank.projection_factor import ProjectionFactor
 from identiscope.methods.fields import layer_fields
@@ -42,16 +43,17 @@ def attention_statistics(
     for number in range(len(tokens.lengths)):
         places = tokens.places(number)
         types = tokens.types[number][:, places].to(call.query.device)
+        copies = tokens.copies[number, places]
         if sees_prefixes(call, number, places):
-            columns = sums_from_prefixes(call, number, places, types, layer).columns(types)
+            columns = sums_from_prefixes(call, number, places, types, layer, copies).columns(types)
             rows.append({name: values[chosen] for name, values in columns.items()})
         else:
             site = site_of(call, number, place=place, positions=(places, places), heads=chosen)
-            rows.append(_cell_by_cell(site, types, layer, chosen).columns(types))
+            rows.append(_cell_by_cell(site, types, layer, chosen, copies).columns(types))
     return {name: torch.stack([row[name] for row in rows]) for name in rows[0]}
 
 
-def _cell_by_cell(site: Site, types: Tensor, layer: HeadProducts, heads: list[int]) -> TextSums:
+def _cell_by_cell(site: Site, types: Tensor, layer: HeadProducts, heads: list[int], copies: Tensor) -> TextSums:
     """One text with any mask and any rank: raw and effective attention are formed, some rows at a time."""
     held = layer_fields(site)
     device = held.value.device
@@ -62,7 +64,7 @@ def _cell_by_cell(site: Site, types: Tensor, layer: HeadProducts, heads: list[in
         for project in (effective, effective_simplex_span)
     ]
     ranks = row_rank(held.value, own, queries=site.queries, allowed=allowed, precision=held.precision)
-    found = no_sums(len(heads), allowed.count(), len(types))
+    found = no_sums(len(heads), allowed.count(), len(types), copies)
     found.rank[:], found.simplex_rank[:] = ranks.rank, ranks.simplex_rank
     assert site.query is not None and site.key is not None
     query, key = site.query.double(), site.key[list(site.key_value_heads)].double()
@@ -93,6 +95,9 @@ METHOD = RunMethod(
         Column("free_rows", "share of rows whose weights are not determined by the output"),
         Column("simplex_null_share", "‖A∥‖² / ‖A‖² with A∥ in LN([T,1]): what no output can show"),
         Column("simplex_correlation", "Pearson correlation of raw attention and what is left of it", -1, 1),
+        Column(
+            "merged_null_share", f"the same with equal tokens added up; of {MERGED_ROWS} rows, where there are more"
+        ),
         Column("null_share", "‖A∥‖² / ‖A‖² with A∥ in LN(T), as Brunner et al. have it"),
         Column("correlation", "Pearson correlation of raw and effective attention, as they have it", -1, 1),
         Column("entropy", "mean entropy of a row of raw attention, in bits", 0, 10),
