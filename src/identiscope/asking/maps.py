@@ -40,8 +40,10 @@ def attention_maps(
     names = map_names() if maps is None else tuple(maps)
     known = {one.name for one in of_kind("map")}
     unknown = [name for name in names if name not in map_names() and name not in known]
-    if unknown:
-        raise InputError(f"there are no maps {unknown}; there are {', '.join(map_names())}.")
+    if unknown or not names:
+        raise InputError(
+            f"maps={list(unknown or names)} was given; there are {', '.join(map_names())}, or None for all."
+        )
     site = chosen_sites(trace, [layer], attention, stream)[0]
     own_head = layer_fields(site, trace.streams).of_head(head)
     # In float64, the raw one in any case, and one more while a map is made.
@@ -58,9 +60,14 @@ def attention_maps(
     for name in names:
         one = method(name)
         call = bound(one, {})
+        if "outcome" in call.choices:
+            raise InputError(
+                f"{one.name} is of an outcome: ask it by itself, identiscope.{one.name}(trace, outcome=…)."
+            )
         own = fields if value_bias or "value_bias" not in call.fields else fields.without_bias()
         answer = call.of(lambda field, own=own: getattr(own, field))  # type: ignore[misc]
-        ((_, cells),) = arrays_of(one, answer, one.axes[1:]).values()
+        found = arrays_of(one, answer, one.axes[1:])
+        _, cells = found[one.name] if one.name in found else next(iter(found.values()))
         arrays[name] = (("query", "key"), cells[0])
         facts = method_provenance(one, trace, options, site) | facts
     del facts["says"], facts["paper"]

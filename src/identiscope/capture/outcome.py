@@ -354,7 +354,8 @@ def _chosen(trace: "Trace", logits: _Logits, asked: str | int) -> tuple[list[tup
     whole = _place_of(trace, logits, asked)
     if isinstance(whole, int):
         return [(1.0, whole)], _named(trace, logits, whole)
-    assert isinstance(asked, str)
+    if not isinstance(asked, str):
+        raise InputError(f"outcome={asked} was given: {whole}")
     found = []
     for cut in (at for at, letter in enumerate(asked) if letter == "-"):
         sides = [_place_of(trace, logits, side.strip()) for side in (asked[:cut], asked[cut + 1 :]) if side.strip()]

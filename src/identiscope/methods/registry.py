@@ -20,6 +20,7 @@ _BRUNNER = "Brunner et al. 2020"
 TAGS: Mapping[str, str] = {
     "fast": "takes no longer than the forward pass",
     "part": "a part of attention that explains nothing by itself",
+    "scaled": "a map whose cells are in a unit of their own, and no weights of attention",
     "signed": "a mixture whose parts may be negative, or need not sum to one",
 }
 
@@ -86,11 +87,12 @@ _LINES = (
     Method("canonical", "map", f"{_BRUNNER}, §3.4 (its open question)",
            "of all attention rows with this output the shortest: unique, never negative", on_cpu="canonical rows"),
     Method("weighted_norm", "map", "Kobayashi et al. 2020, eq. 5", "the length of what a head moves: attention times"
-           " that of the value", tags=("fast",), aliases=("attention_norm", "norm_based")),
+           " that of the value", tags=("fast", "scaled"), aliases=("attention_norm", "norm_based")),
     Method("gradient_attention", "map", "Barkan et al. 2021", "attention times the gradient of the outcome",
-           tags=("fast",), aliases=("attention_x_gradient", "gradsam")),
+           tags=("fast", "scaled"), aliases=("attention_x_gradient", "gradsam")),
     Method("attention_attribution", "map", "Hao et al. 2021, eq. 5", "what the outcome gains as a layer's attention"
-           " grows from nothing", aliases=("attattr", "self_attention_attribution"), brief={"points": 4}),
+           " grows from nothing", tags=("scaled",), aliases=("attattr", "self_attention_attribution"),
+           brief={"points": 4}),
     Method("attention_identifiability", "head", f"{_BRUNNER}, §3", "ranks, null spaces, null share and correlation",
            varies=("cutoff", "gap", "rank_is_uncertain")),
     Method("attention_rank", "head", f"{_BRUNNER}, eq. 6", "rank and spectrum of T over all keys", tags=("fast",),
@@ -191,8 +193,8 @@ def of_kind(*kinds: str) -> list[Method]:
 
 
 def map_names() -> tuple[str, ...]:
-    """The maps there are, raw attention by the name that sets it off from the others."""
-    return tuple("raw" if "raw" in one.aliases else one.name for one in of_kind("map"))
+    """The maps of attention weights, which can stand side by side; raw attention by the name that sets it off."""
+    return tuple("raw" if "raw" in one.aliases else one.name for one in of_kind("map") if "scaled" not in one.tags)
 
 
 def in_runs() -> tuple[str, ...]:

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from identiscope.asking.ask import bound, function_of
 from identiscope.errors import ArgumentError, InputError
-from identiscope.methods.registry import METHODS
+from identiscope.methods.registry import METHODS, method
 from identiscope.runs.compute.methods import DEFAULT, RUN_METHODS
 from identiscope.runs.format.options import checked_options, described_options, settings_of
 from identiscope.validation import checked_values
@@ -60,6 +60,7 @@ class RunOptions:
 
     def settings_of(self, name: str) -> dict[str, Any]:
         """The options that a method was set to, checked as those of its public function are."""
+        name = method(name).name
         given = settings_of(self.settings, name)
         bound(METHODS[name], given)
         if of_run := sorted({"layers", "heads"} & given.keys()):
