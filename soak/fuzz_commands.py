@@ -30,8 +30,8 @@ WORDS = [
 ]  # fmt: skip
 
 #: The words of each command that work, and how often it is tried, since some that work take seconds. Commands of a
-#: group are named with it; those that only ask a method have words made for them. All that the table of commands has must be
-#: here: `tried` sees to it. Options are those that the commands themselves have.
+#: group are named with it; those that only ask a method have words made for them. All that the table of commands has
+#: must be here: `tried` sees to it. Options are those that the commands themselves have.
 COMMANDS: dict[str, tuple[str, int]] = {
     "check": ("model", 8),
     "trace": ("model w1 --truncate", 8),

@@ -44,6 +44,15 @@ def import_ray() -> Any:
     return ray
 
 
+def rpc_errors() -> tuple[type[Exception], ...]:
+    """What gRPC raises, where it is there."""
+    try:
+        import grpc
+    except ImportError:
+        return ()
+    return (grpc.RpcError,)
+
+
 @contextmanager
 def connected(workers: int, address: str | None) -> Iterator["Health"]:
     """Be connected to the cluster at `address`, or to one of this machine that ends with the block.
@@ -62,10 +71,13 @@ def connected(workers: int, address: str | None) -> Iterator["Health"]:
     _reach(where)
     with _quiet():
         _join(ray, where)
+        health = Health(where)
         try:
-            yield Health(where)
+            yield health
         finally:
-            ray.shutdown()
+            # Of a cluster that is lost there is nobody to take leave of.
+            with suppress(*((ConnectionError, *rpc_errors()) if health.lost else ())):
+                ray.shutdown()
 
 
 def _join(ray: Any, address: str) -> None:
@@ -173,11 +185,15 @@ def _quiet() -> Iterator[None]:
     from ray._private import worker
 
     before, worker._worker_logs_enabled = getattr(worker, "_worker_logs_enabled", True), False
+    # The threads of Ray's client speak of a lost connection as an error, and go on for a while when it is over.
     client = logging.getLogger("ray.util.client")
     level = client.level
-    client.setLevel(logging.ERROR)
+    client.setLevel(logging.CRITICAL)
     try:
         yield
+    except LostCluster:
+        level = logging.CRITICAL
+        raise
     finally:
         worker._worker_logs_enabled = before
         client.setLevel(level)
