@@ -384,6 +384,8 @@ def test_threads_of_rays_client_are_silent_when_a_cluster_was_lost() -> None:
         assert client.level == before
         with pytest.raises(ray_cluster.LostCluster), ray_cluster._quiet():
             ray_cluster.Health(None).give_up("is gone")
-        assert not logging.getLogger("ray.util.client.dataclient").isEnabledFor(logging.ERROR)
+        for name in ("dataclient", "logsclient"):
+            assert not logging.getLogger(f"ray.util.client.{name}").isEnabledFor(logging.ERROR)
     finally:
         client.setLevel(before)
+        logging.getLogger("ray.util.client.logsclient").disabled = False

@@ -185,18 +185,21 @@ def _quiet() -> Iterator[None]:
     from ray._private import worker
 
     before, worker._worker_logs_enabled = getattr(worker, "_worker_logs_enabled", True), False
-    # The threads of Ray's client speak of a lost connection as an error, and go on for a while when it is over.
-    client = logging.getLogger("ray.util.client")
-    level = client.level
+    # The threads of Ray's client speak of a lost connection as an error, and go on for a while when it is over. That of
+    # its logs has a level of its own, which Ray sets when it connects.
+    client, logs = (logging.getLogger(f"ray.util.client{name}") for name in ("", ".logsclient"))
+    said = client.level, logs.disabled
     client.setLevel(logging.CRITICAL)
+    logs.disabled = True
     try:
         yield
     except LostCluster:
-        level = logging.CRITICAL
+        said = logging.CRITICAL, True
         raise
     finally:
         worker._worker_logs_enabled = before
-        client.setLevel(level)
+        client.setLevel(said[0])
+        logs.disabled = said[1]
 
 
 class Health:
