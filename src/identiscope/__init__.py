@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from identiscope.asking.structure import extract_structure, structure_weights
     from identiscope.asking.structure_equivalence import equivalence_under_texts
     from identiscope.asking.structure_subspaces import SharedSubspaces, structural_maps
+    from identiscope.asking.trees import attribution_tree
     from identiscope.capture import (
         Model,
         Replay,
@@ -67,6 +68,7 @@ _HOMES = {
     "identiscope.asking.explaining": ("explain",),
     "identiscope.asking.maps": ("attention_maps", "factored_attention"),
     "identiscope.asking.structure": ("extract_structure", "structure_weights"),
+    "identiscope.asking.trees": ("attribution_tree",),
     "identiscope.asking.structure_equivalence": ("equivalence_under_texts",),
     "identiscope.asking.structure_subspaces": ("SharedSubspaces", "structural_maps"),
     "identiscope.capture": (
@@ -121,6 +123,7 @@ __all__ = [
     "ask",
     "attention_between_types",
     "attention_maps",
+    "attribution_tree",
     "compare",
     "corpus_structure",
     "correlation_by_length",

@@ -68,3 +68,27 @@ def begins_word(tokens: Sequence[str], special: Sequence[bool]) -> list[bool]:
         begins = token.startswith(("Ġ", "▁", "Ċ")) if marked else not token.startswith("##")
         found.append(begins or special[place] or after_break or is_punctuation(token))
     return found
+
+
+def joined_words(
+    tokens: Sequence[str], special: Sequence[bool], side: Sequence[str]
+) -> tuple[list[int], list[str], list[bool], list[str]]:
+    """The number of the word that each token is of; and the words, whether each is special, and its stream.
+
+    >>> joined_words(["[CLS]", "light", "##house"], [True, False, False], ["tokens"] * 3)[1]
+    ['[CLS]', 'lighthouse']
+    """
+    begins = begins_word(tokens, [bool(flag) for flag in special])
+    for place in range(1, len(tokens)):
+        begins[place] |= side[place] != side[place - 1]
+    words: list[str] = []
+    groups: list[int] = []
+    for token, first, flag in zip(tokens, begins, special, strict=True):
+        if first:
+            words.append(token if flag else token.lstrip("Ġ▁"))
+        else:
+            words[-1] += bare_token(token)
+        groups.append(len(words) - 1)
+    firsts = [place for place, first in enumerate(begins) if first]
+    shown = [shown_token(word) for word in words]
+    return groups, shown, [bool(special[place]) for place in firsts], [side[place] for place in firsts]

@@ -19,12 +19,12 @@ from identiscope.runs.compute import batch
 from identiscope.runs.compute import methods as run_methods
 from identiscope.runs.compute.columns import by_trace
 from identiscope.runs.compute.filling import FromCall, FromStates, FromTrace, RunMethod
-from identiscope.runs.compute.methods import RUN_METHODS, run_tables
+from identiscope.runs.compute.methods import EXPLAIN, RUN_METHODS, run_tables
 from identiscope.runs.compute.options import RunOptions
 from identiscope.runs.compute.run import run_corpus
 from identiscope.runs.format.opened_run import Run, open_run
 from identiscope.runs.format.statistics import Column, statistics_of
-from identiscope.runs.format.tables import described_tables, tables_from
+from identiscope.runs.format.tables import INPUTS, described_tables, tables_from
 from tiny_text_model import save_tiny, words
 
 
@@ -144,7 +144,7 @@ def test_columns_that_change_are_another_run(
 
 
 def test_names_of_methods_are_those_of_the_table(toy: None) -> None:
-    assert RunOptions(methods=("toy",)).methods == ("toy",) and set(run_tables(["toy"])) == {"toy"}
+    assert RunOptions(methods=("toy",)).methods == ("toy",) and set(run_tables({"toy": RUN_METHODS["toy"]})) == {"toy"}
     with pytest.raises(InputError, match=r"methods \['colour'\] were asked for; there are .*toy"):
         RunOptions(methods=("toy", "colour"))
 
@@ -152,10 +152,11 @@ def test_names_of_methods_are_those_of_the_table(toy: None) -> None:
 @pytest.mark.parametrize("name", list(RUN_METHODS))
 def test_what_fills_a_table_fits_its_axes(name: str) -> None:
     method = RUN_METHODS[name]
-    assert set(method.axes) <= set(METHODS[name].family.run_axes) and method.axes and method.columns
+    axes = INPUTS if name == EXPLAIN else METHODS[name].family.run_axes
+    assert set(method.axes) <= set(axes) and method.axes and method.columns
     assert not isinstance(method.filled, FromCall) or method.axes == ("layer", "head")
     assert not isinstance(method.filled, FromStates) or method.axes == ("layer",)
-    assert tables_from(run_tables([name])) == {name: method.table}
+    assert tables_from(run_tables({name: method})) == {name: method.table}
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,6 @@ from identiscope.asking.ask import bound, described, outcome_facts
 from identiscope.asking.provenance import trace_provenance
 from identiscope.asking.resuming import check_same
 from identiscope.asking.scoring import Scored, scored
-from identiscope.asking.words import joined_words
 from identiscope.errors import IdentiscopeError, InputError
 from identiscope.linalg.tolerance import VARIANCE_FLOOR
 from identiscope.methods.outcome_runs import OutcomeRuns
@@ -20,7 +19,8 @@ from identiscope.methods.registry import METHODS, Method, method
 from identiscope.methods.trace_fields import TraceFields, chosen_stream
 from identiscope.progress import Progress, tell
 from identiscope.results import make_result
-from identiscope.stats.rank_correlation import spearman
+from identiscope.stats.agreement import agreement
+from identiscope.token_text import joined_words
 
 if TYPE_CHECKING:
     from identiscope.capture import Trace
@@ -43,7 +43,9 @@ def explain(
 ) -> xr.Dataset:
     """What an outcome rests on, by many methods on one captured pass, each with what it costs.
 
-    >>> identiscope.explain(trace, "Paris", methods="all").identiscope.table()
+    >>> explained = identiscope.explain(trace, "Paris", methods="all")
+    >>> explained.identiscope.table()
+    >>> explained["score"].loc["rollout"]
 
     `score` [method, input] is what each method says of each input token, in its own units and with its own sign, and
     `share` the same divided by the sum of sizes. Maps and mixtures become scores in one way, which `conversion` names.
@@ -71,7 +73,7 @@ def explain(
     origin |= {name: value for name, value in facts.items() if name != "passes"}
     kept = {} if resume is None or words else _kept(resume, origin)
     unit = _pass_seconds(runs)
-    answers: list[_Answer] = []
+    answers: list[Answer] = []
     for done, one in enumerate(chosen):
         tell(progress, one.name, done, len(chosen))
         if one.name in kept:
@@ -83,8 +85,17 @@ def explain(
     return _together(trace, runs, answers, origin, words)
 
 
+def scores_of(
+    trace: "Trace", outcome: Any, methods: Sequence[str], options: dict[str, Any]
+) -> tuple[OutcomeRuns, list["Answer"]]:
+    """What methods say of an outcome, without what they cost in time."""
+    runs = OutcomeRuns(trace, TraceFields(trace, chosen_stream(trace, None)).sources, outcome)
+    stream = trace.streams[runs.outcome.stream].name
+    return runs, [_asked(METHODS[name], trace, runs, stream, options, np.nan) for name in methods]
+
+
 @dataclass(frozen=True, eq=False)
-class _Answer:
+class Answer:
     """What one method said, and what it took; failed: why it said nothing."""
 
     name: str
@@ -116,9 +127,7 @@ def _explains(one: Method) -> bool:
     return one.kind in ("map", "mixture", "score") and set(one.axes) == set(one.family.axes) and "part" not in one.tags
 
 
-def _asked(
-    one: Method, trace: "Trace", runs: OutcomeRuns, stream: str, options: dict[str, Any], unit: float
-) -> _Answer:
+def _asked(one: Method, trace: "Trace", runs: OutcomeRuns, stream: str, options: dict[str, Any], unit: float) -> Answer:
     count = sum(len(part) for part in runs.sources)
     call = bound(one, {})
     known = {**call.choices, **call.options}
@@ -132,7 +141,7 @@ def _asked(
     except IdentiscopeError as error:
         found, failed = Scored(np.full(count, np.nan), "none"), str(error)
     seconds = time.process_time() - begun
-    return _Answer(one.name, found, runs.passes - before, seconds / unit, failed)
+    return Answer(one.name, found, runs.passes - before, seconds / unit, failed)
 
 
 def _pass_seconds(runs: OutcomeRuns) -> float:
@@ -148,7 +157,7 @@ def _pass_seconds(runs: OutcomeRuns) -> float:
     return max(min(times), 1e-6)
 
 
-def _kept(resume: xr.Dataset, origin: dict[str, Any]) -> dict[str, _Answer]:
+def _kept(resume: xr.Dataset, origin: dict[str, Any]) -> dict[str, Answer]:
     """What an earlier result has of the same model, text and outcome."""
     check_same(resume, origin, "explain", ("outcome",))
     found = {}
@@ -163,12 +172,12 @@ def _kept(resume: xr.Dataset, origin: dict[str, Any]) -> dict[str, _Answer]:
                 float(one["promised_sum"]),
                 float(one["residual"]),
             )
-            found[str(name)] = _Answer(str(name), answer, float(one["passes"]), float(one["cost"]))
+            found[str(name)] = Answer(str(name), answer, float(one["passes"]), float(one["cost"]))
     return found
 
 
 def _together(
-    trace: "Trace", runs: OutcomeRuns, answers: Sequence[_Answer], origin: dict[str, Any], words: bool
+    trace: "Trace", runs: OutcomeRuns, answers: Sequence[Answer], origin: dict[str, Any], words: bool
 ) -> xr.Dataset:
     tokens = [token for part in runs.sources for token in part.tokens]
     special = np.array([flag for part in runs.sources for flag in part.special], bool)
@@ -177,8 +186,9 @@ def _together(
     nothing = np.full(scores.shape[1], np.nan)
     errors = np.stack([nothing if one.scored.error is None else one.scored.error for one in answers])
     if words:
-        groups, tokens, special, side = joined_words(tokens, special, side)
-        scores = _added(scores, groups)
+        groups, tokens, flags, side = joined_words(tokens, special.tolist(), side)
+        special = np.array(flags, bool)
+        scores = _added(scores, np.array(groups))
         errors = np.full_like(scores, np.nan)  # errors of one method's pieces are not independent
     sizes = np.nansum(np.abs(scores), 1, keepdims=True)
     share = np.divide(scores, sizes, out=np.zeros_like(scores), where=sizes > 0)
@@ -194,7 +204,7 @@ def _together(
         "residual": (("method",), np.array([one.scored.residual for one in answers])),
         "conversion": (("method",), np.array([one.scored.conversion for one in answers], dtype=object)),
         "failed": (("method",), np.array([one.failed for one in answers], dtype=object)),
-        "agreement": (("method", "other"), agreement(scores, special)),
+        "agreement": (("method", "other"), agreement(scores, special, floor=VARIANCE_FLOOR)),
     }
     labels: dict[str, Any] = {"method": names, "other": names, "input_token": ("input", tokens)}
     labels |= {"input_special": ("input", special), "input_stream": ("input", side)}
@@ -206,18 +216,4 @@ def _added(scores: np.ndarray, groups: np.ndarray) -> np.ndarray:
     found = np.zeros((len(scores), int(groups.max()) + 1))
     for place, row in enumerate(scores):
         np.add.at(found[place], groups, row)
-    return found
-
-
-def agreement(scores: np.ndarray, special: np.ndarray) -> np.ndarray:
-    """Spearman's correlation of the sizes of scores [method, input], over the inputs that are not special and that both
-    methods speak of; ties share their ranks; not a number where one does not vary."""
-    count = len(scores)
-    found = np.full((count, count), np.nan)
-    for one in range(count):
-        for other in range(count):
-            both = ~special & ~np.isnan(scores[one]) & ~np.isnan(scores[other])
-            if both.sum() > 1:
-                sizes = np.abs(scores[one][both]), np.abs(scores[other][both])
-                found[one, other] = spearman(*sizes, floor=VARIANCE_FLOOR)
     return found

@@ -70,7 +70,7 @@ def _half(x: Tensor) -> Tensor:
 
 
 def _attend(call: Call) -> Tensor:
-    """Attention with both products shared out by halves."""
+    """Attention with both products shared out by halves; a cap of its logits is an activation like others."""
     heads = call.query.shape[1]
     weights = attention_weights(
         _half(wide(call.query)),
@@ -79,6 +79,7 @@ def _attend(call: Call) -> Tensor:
         scale=call.scale,
         softcap=call.softcap,
         sinks=call.sinks,
+        tanh=_identity_rule(torch.tanh),
     )
     return (_half(weights) @ _half(repeat_heads(wide(call.value), heads))).to(call.value)
 

@@ -19,7 +19,10 @@ from identiscope.methods.registry import in_runs
 @click.option("--verify", type=click.Path(path_type=Path), metavar="DIR",
               help="Compute nothing: read every byte of the Run in DIR and say all that is wrong with it.")  # fmt: skip
 @click.option("--methods", default="attention_identifiability", show_default=True,
-              help=f"Some of {', '.join(in_runs())}.")  # fmt: skip
+              help=f"Some of {', '.join(in_runs())}, explain.")  # fmt: skip
+@click.option("--explain", metavar="all|fast|NAME,…",
+              help="What the outcome of each text rests on, by these methods: the method explain.")  # fmt: skip
+@click.option("--outcome", metavar="WHAT", help="What is explained, as in identiscope explain.")
 @click.option(
     "--set",
     "settings",
@@ -69,19 +72,21 @@ def run(context: click.Context, /, model: str | None, corpus: str | None, **opti
     if model is None or corpus is None or options["out"] is None:
         raise click.UsageError("MODEL, CORPUS and -o DIR are needed, or --verify DIR.", context)
     from identiscope.corpus.readers import Corpus
+    from identiscope.runs.compute.methods import EXPLAIN
     from identiscope.runs.compute.options import RunOptions
     from identiscope.runs.compute.run import Interrupted, run_corpus
     from identiscope.runs.format.options import chosen
     from identiscope.runs.format.repair import aside_directory
     from identiscope.views.progress import run_progress
-    from identiscope.views.tables.run import print_run
+    from identiscope.views.tables.run import print_run, print_words
 
+    methods, settings = _methods(context, options)
     asked = RunOptions(
-        methods=tuple(name.strip() for name in options["methods"].split(",") if name.strip()),
+        methods=methods,
         layers=chosen(options["layers"]),
         heads=chosen(options["heads"]),
         keep_texts=not options["no_texts"],
-        settings=tuple(options["settings"]),
+        settings=settings,
         **{name: options[name] for name in _SAME},
     )
     columns = options["columns"].split(",") if options["columns"] else None
@@ -101,6 +106,21 @@ def run(context: click.Context, /, model: str | None, corpus: str | None, **opti
             f"what was damaged or unknown is in {printable(aside)}; remove it when you need it no more.", err=True
         )
     print_run(done.summary, str(done.directory), as_json=options["as_json"])
+    if EXPLAIN in done.methods and not options["as_json"]:
+        print_words(done)
+
+
+def _methods(context: click.Context, options: dict[str, Any]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The methods asked for, and their settings; who asks for explanations alone need not name the method."""
+    from identiscope.runs.compute.methods import EXPLAIN
+
+    names = [name.strip() for name in options["methods"].split(",") if name.strip()]
+    given = {"methods": options["explain"], "outcome": options["outcome"]}
+    own = tuple(f"{EXPLAIN}.{name}={value}" for name, value in given.items() if value is not None)
+    if own and EXPLAIN not in names:
+        usual = context.get_parameter_source("methods") is click.core.ParameterSource.DEFAULT
+        names = [EXPLAIN] if usual else [*names, EXPLAIN]
+    return tuple(names), (*options["settings"], *own)
 
 
 def _verify(context: click.Context, directory: Path, *, as_json: bool) -> NoReturn:

@@ -9,6 +9,7 @@ from identiscope.views.page.data import Page, empty_page
 from identiscope.views.page.numbers import means_section
 from identiscope.views.page.plain import table_section
 from identiscope.views.page.report import write_report
+from identiscope.views.tables.run import explanation_tables
 
 
 def report_run(directory: str | Path, path: str | Path = "report.html") -> Path:
@@ -29,6 +30,10 @@ def run_page(run: Run) -> Page:
         notes=["Equation numbers are those of Brunner et al., On Identifiability in Transformers (ICLR 2020)."],
     )
     for method in run.methods:
+        if run.tables[method].of_inputs:
+            for title, headings, rows in explanation_tables(run):
+                page = page.with_section(table_section(title, list(headings), rows))
+            continue
         meanings = {column.name: column.meaning for column in run.tables[method].columns}
         section = means_section(run.means(method), _title(method), meanings, method)
         page = page if section is None else page.with_section(section)

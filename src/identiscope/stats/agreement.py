@@ -71,3 +71,20 @@ def statistic_agreement(statistics: np.ndarray, *, floor: float = 0.0) -> tuple[
             values = [correlation(pair[0][known], pair[1][known], floor=floor) for correlation in (pearson, spearman)]
             found[:, one, other] = found[:, other, one] = values
     return found[0], found[1]
+
+
+def agreement(scores: np.ndarray, special: np.ndarray, *, floor: float = 0.0) -> np.ndarray:
+    """Spearman's correlation of the sizes of scores [method, input], over the inputs that are not special and that both
+    methods speak of; ties share their ranks; not a number where one does not vary.
+
+    floor: a variance that is at most this share of the mean square is rounding.
+    """
+    count = len(scores)
+    table = np.full((count, count), np.nan)
+    for one in range(count):
+        for other in range(count):
+            both = ~special & ~np.isnan(scores[one]) & ~np.isnan(scores[other])
+            if both.sum() > 1:
+                sizes = np.abs(scores[one][both]), np.abs(scores[other][both])
+                table[one, other] = spearman(*sizes, floor=floor)
+    return table

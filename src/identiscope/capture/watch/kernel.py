@@ -1,5 +1,6 @@
 """Attention written out: the weights one softmax kernel computes, from what it was given."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -76,11 +77,13 @@ def attention_weights(
     softcap: float | None = None,
     sinks: Tensor | None = None,
     queries: Tensor | None = None,
+    tanh: Callable[[Tensor], Tensor] = torch.tanh,
 ) -> Tensor:
     """Attention [..., head, query, key] of the given query rows (all by default), in the dtype of `query`.
 
     query [..., head, query, channel]; key the same with as many heads; sinks [head]. With sinks the rows
-    sum to less than 1: a sink takes weight and gives no value.
+    sum to less than 1: a sink takes weight and gives no value. tanh: what caps logits, for who wants another derivative
+    of it.
     """
     if queries is None:
         queries = torch.arange(query.shape[-2], device=query.device)
@@ -88,7 +91,7 @@ def attention_weights(
         query = query[..., queries, :]
     logits = query @ key.transpose(-1, -2) * scale
     if softcap is not None:
-        logits = torch.tanh(logits / softcap) * softcap
+        logits = tanh(logits / softcap) * softcap
     if bias.position is not None:
         position = bias.position
         logits = logits + (position if position.shape[-2] == 1 else position[..., queries, :]).to(logits.dtype)

@@ -29,9 +29,11 @@ class AttentionFlow:
         # The cut at an input: the query has no say in it.
         decided = (self.flow - self.entering).abs() <= PROGRAM_FEASIBILITY
         whole = (self.flow - 1).abs() <= PROGRAM_FEASIBILITY
+        # Pairs that were not asked for are none of the share.
+        share = torch.where(self.flow.isnan(), torch.nan, (decided | whole).double())
         return {
             "attention_flow": (cells, self.flow),
-            "decided_by_input": (("layer",), (decided | whole).double().nanmean((1, 2))),
+            "decided_by_input": (("layer",), share.nanmean((1, 2))),
         }
 
     def labels(self) -> dict[str, Sequence[int]]:

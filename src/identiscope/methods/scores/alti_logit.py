@@ -22,7 +22,7 @@ def alti_logit(sides: Sequence[Side], outcome: Any, *, feed_forward: bool = Fals
     has the layers apart. What feed-forward parts and biases add directly is left out, as in the paper, and is the
     `residual`.
 
-    feed_forward: share out what the feed-forward parts add, too, by what their token is made of after attention.
+    feed_forward: share out what the feed-forward parts add, too, by what the token that they read is made of.
 
     >>> alti_logit([side], outcome).score  # a side of a traced model, and an outcome of it
     """
@@ -42,9 +42,11 @@ def alti_logit(sides: Sequence[Side], outcome: Any, *, feed_forward: bool = Fals
             cross = side.cross[place]
             worth = token_worths(cross.attention, cross.value, cross.projection, read.attends[1]).sum(0)
             gained[: encoder.shape[1]] += worth @ encoder
-        before = layer_contributions(side, place, before, encoder)[0]
+        after = layer_contributions(side, place, before, encoder)[0]
         if feed_forward:
-            gained = gained + (layer.feeds.addition.double() * read.feeds).sum(-1) @ before
+            made_of = before if layer.parallel else after
+            gained = gained + (layer.feeds.addition.double() * read.feeds).sum(-1) @ made_of
+        before = after
         by_layer.append(gained)
     last = normalise(side.parts.final, side.parts.layers[-1].feeds.after.double())
     score = torch.stack(by_layer).sum(0) + embedding

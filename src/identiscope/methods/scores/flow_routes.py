@@ -56,15 +56,18 @@ def flow_routes(
     feeds: list[Tensor] = []
     for place in reversed(range(len(parts.layers))):
         layer = parts.layers[place]
-        fed = _feed_shares(layer, norm, threshold)
-        feeds.insert(0, (arriving * fed).sum())
-        edges.append(_edges(place, FEED_FORWARD, torch.diag(arriving * fed)))
-        shares = _attention_shares(attention[place], value[place], projection[place], layer, arriving, norm, threshold)
-        passing = arriving[:, None, None] * shares
+        fed = arriving * _feed_shares(layer, norm, threshold)
+        feeds.insert(0, fed.sum())
+        edges.append(_edges(place, FEED_FORWARD, torch.diag(fed)))
+        # A feed-forward part beside attention reads what the layer was given: its share passes attention by.
+        beside = fed if layer.parallel else torch.zeros_like(fed)
+        attends = arriving - beside
+        shares = _attention_shares(attention[place], value[place], projection[place], layer, attends, norm, threshold)
+        passing = attends[:, None, None] * shares
         edges += [_edges(place, head, passing[:, :, head]) for head in range(passing.shape[2] - 1)]
         edges.append(_edges(place, STREAM, passing[:, :, -1]))
         heads.insert(0, passing[..., :-1].sum((0, 1)))
-        arriving = passing.sum((0, 2))
+        arriving = passing.sum((0, 2)) + beside
     graph = torch.cat(edges)
     graph = graph[graph[:, 4].argsort(descending=True, stable=True)]
     names = ("edge_layer", "edge_query", "edge_key", "edge_head")

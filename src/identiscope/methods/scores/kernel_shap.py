@@ -1,5 +1,7 @@
 """Shapley values by a weighted regression."""
 
+from math import comb
+
 import torch
 from torch import Tensor
 
@@ -21,11 +23,12 @@ def kernel_shap(
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Score:
-    """The additive function of tokens that fits F best on drawn subsets, weighted so that its terms are Shapley values.
+    """The additive function of tokens that fits F best on subsets, weighted so that its terms are Shapley values.
 
-    Lundberg & Lee 2017, theorem 2: weights (n − 1) / (C(n, k)·k·(n − k)) for subsets of k of n tokens; subsets are
-    drawn in proportion to these, each with its complement (Covert & Lee 2021), and the sum is held at F(x) −
-    F(baseline). The standard error is a jackknife over eight parts of the draw.
+    Lundberg & Lee 2017, theorem 2: weights (n − 1) / (C(n, k)·k·(n − k)) for subsets of k of n tokens, and the sum is
+    held at F(x) − F(baseline). Where the budget allows all 2ⁿ subsets, they are run, and the terms are Shapley values
+    exactly. Otherwise subsets are drawn in proportion to the weights, each with its complement (Covert & Lee 2021); the
+    standard error is a jackknife over eight parts of the draw.
 
     budget: at most so many passes. seed: of the subsets.
 
@@ -42,12 +45,13 @@ def kernel_shap(
     if count == 1:
         score[players[0]] = whole
         return Score(score, errors, whole=whole)
-    pairs = (budget - 2) // 2 // _PARTS * _PARTS
-    if pairs < max(count, _PARTS * 2):
+    everything = 2**count <= budget
+    pairs = 2 ** (count - 1) - 1 if everything else (budget - 2) // 2 // _PARTS * _PARTS
+    if not everything and pairs < max(count, _PARTS * 2):
         raise InputError(
             f"budget={budget} was given; {count} tokens need at least {2 * max(count + _PARTS, 2 * _PARTS) + 2} passes."
         )
-    kept = _subsets(count, pairs, seed)
+    kept = _halves(count) if everything else _subsets(count, pairs, seed)
     worth = []
     for some in torch.cat([kept, ~kept]).split(_AT_A_TIME):
         there = torch.zeros(len(some), len(embeddings), dtype=torch.bool, device=embeddings.device)
@@ -57,11 +61,14 @@ def kernel_shap(
             progress(sum(map(len, worth)), 2 * pairs)
     gains = torch.cat(worth) - ends[0]
     every = torch.cat([kept, ~kept]).double()
+    if everything:
+        score[players] = _fitted(every, gains, whole, _kernel(every))
+        return Score(score, errors, whole=whole, said={"subsets": 2 * pairs, "sampled": False})
     score[players] = _fitted(every, gains, whole)
     part = torch.arange(pairs).remainder(_PARTS).repeat(2)
     left_out = torch.stack([_fitted(every[part != one], gains[part != one], whole) for one in range(_PARTS)])
     errors[players] = ((left_out - left_out.mean(0)).square().sum(0) * (_PARTS - 1) / _PARTS).sqrt()
-    return Score(score, errors, whole=whole, said={"subsets": 2 * pairs})
+    return Score(score, errors, whole=whole, said={"subsets": 2 * pairs, "sampled": True})
 
 
 def _subsets(count: int, pairs: int, seed: int) -> Tensor:
@@ -74,9 +81,24 @@ def _subsets(count: int, pairs: int, seed: int) -> Tensor:
     return order < drawn[:, None]
 
 
-def _fitted(kept: Tensor, gains: Tensor, whole: float) -> Tensor:
+def _halves(count: int) -> Tensor:
+    """One of every subset and its complement, [pair, token], but for the empty one: those without the last token."""
+    numbers = torch.arange(1, 2 ** (count - 1))
+    return (numbers[:, None] >> torch.arange(count)) % 2 == 1
+
+
+def _kernel(kept: Tensor) -> Tensor:
+    """The weight of each subset [subset, token]."""
+    count = kept.shape[1]
+    sizes = kept.sum(1).long().tolist()
+    return kept.new_tensor([(count - 1) / (comb(count, size) * size * (count - size)) for size in sizes])
+
+
+def _fitted(kept: Tensor, gains: Tensor, whole: float, weights: Tensor | None = None) -> Tensor:
     """Least squares with the sum of the coefficients held: those of the last token follow from the others'."""
     reduced = kept[:, :-1] - kept[:, -1:]
     target = gains - kept[:, -1] * whole
+    if weights is not None:
+        reduced, target = weights.sqrt()[:, None] * reduced, weights.sqrt() * target
     solution = torch.linalg.lstsq(reduced, target[:, None], driver="gelsd").solution[:, 0]
     return torch.cat([solution, (whole - solution.sum())[None]])

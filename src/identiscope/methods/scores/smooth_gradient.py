@@ -18,13 +18,15 @@ def smooth_gradient(
     *,
     samples: int = 16,
     spread: float = 0.15,
+    budget: int = 240,
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Score:
     """s_i = x_i · mean over noise of ∂F(x + ε)/∂x_i, ε normal (Smilkov et al. 2017), with a standard error.
 
     samples: how many gradients. spread: the standard deviation of the noise, as a share of the range of the
-    embeddings' entries. seed: of the noise.
+    embeddings' entries. budget: at most so many passes, a gradient being three: then there are fewer samples. seed: of
+    the noise.
 
     >>> smooth_gradient(lambda x: (x.sum((1, 2)), torch.ones_like(x)), torch.tensor([[1.0, 2.0], [0.0, -1.0]])).score
     tensor([ 3., -1.], dtype=torch.float64)
@@ -33,6 +35,9 @@ def smooth_gradient(
         raise InputError(
             f"samples={samples} and spread={spread} were given; expected at least 2, and a positive share."
         )
+    if budget < 6:
+        raise InputError(f"budget={budget} was given; two gradients, the least for an error bar, take 6 passes.")
+    samples = min(samples, budget // 3)
     deviation = spread * float(embeddings.max() - embeddings.min())
     generator = torch.Generator().manual_seed(seed)
     found: list[Tensor] = []

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from time import perf_counter
+from typing import Any
 
 import numpy as np
 import torch
@@ -26,7 +27,7 @@ from identiscope.linalg.rank.projection_factor import projection_factor
 from identiscope.methods.structure.shared_subspace import SharedSubspace, no_samples
 from identiscope.runs.compute.batch_tokens import BatchTokens, batch_tokens
 from identiscope.runs.compute.batched.head_pattern import text_site
-from identiscope.runs.compute.filling import FromCall, FromStates, FromTrace
+from identiscope.runs.compute.filling import FromCall, FromInputs, FromStates, FromTrace
 from identiscope.runs.compute.methods import RUN_METHODS
 from identiscope.runs.compute.options import RunOptions
 from identiscope.runs.format.tables import Shape
@@ -77,14 +78,15 @@ class Worker:
 
 @dataclass(frozen=True, eq=False)
 class Computed:
-    """Of one batch: columns by method [text, layer] or [text, layer, head]; hidden states by text and layer, if asked
-    for; subspaces by layer, of texts of the length asked for; seconds that each method took, and the forward pass with
-    all that is done beside it."""
+    """Of one batch: columns by method [text, layer] or [text, layer, head]; rows of tokens by method and text; hidden
+    states by text and layer, if asked for; subspaces by layer, of texts of the length asked for; seconds that each
+    method took, and the forward pass with all that is done beside it."""
 
     tables: Mapping[str, Columns]
     states: Sequence[Sequence[Tensor]] | None
     subspaces: Mapping[int, SharedSubspace]
     seconds: Mapping[str, float]
+    tokens: Mapping[str, Sequence[Mapping[str, NDArray[Any]]]] = field(default_factory=dict)
 
 
 def compute_batch(worker: Worker, texts: Sequence[Given], traced: Callable[[int], None] | None = None) -> Computed:
@@ -112,8 +114,9 @@ def compute_batch(worker: Worker, texts: Sequence[Given], traced: Callable[[int]
             tables[name] = {key: as_numpy(value) for key, value in rows.items()}
     kept = _of_texts(states, tokens, range(len(states))) if options.hidden_states else None
     # Last, since they take by far the longest: with such a text all is done.
-    tables |= _of_traces(worker, texts, seconds, traced)
-    return Computed(tables, kept, subspaces, {FORWARD: perf_counter() - begun - sum(seconds.values()), **seconds})
+    followed, by_token = _of_traces(worker, texts, seconds, traced)
+    times = {FORWARD: perf_counter() - begun - sum(seconds.values()), **seconds}
+    return Computed(tables | followed, kept, subspaces, times, by_token)
 
 
 def _forward(
@@ -183,37 +186,36 @@ def _of_texts(states: Sequence[Tensor], tokens: BatchTokens, layers: Sequence[in
     return [[states[layer][text, tokens.real[text]] for layer in layers] for text in everyone]
 
 
-def trace_methods(options: RunOptions) -> dict[str, FromTrace]:
+def trace_methods(options: RunOptions) -> dict[str, FromTrace | FromInputs]:
     """Those of the methods asked for that follow each text by itself, and how they are filled."""
-    filling = {name: RUN_METHODS[name].filled for name in options.methods}
-    return {name: filled for name, filled in filling.items() if isinstance(filled, FromTrace)}
+    filling = {name: one.filled for name, one in options.chosen.items()}
+    return {name: filled for name, filled in filling.items() if isinstance(filled, FromTrace | FromInputs)}
 
 
 def _of_traces(
     worker: Worker, texts: Sequence[Given], seconds: dict[str, float], traced: Callable[[int], None] | None
-) -> dict[str, Columns]:
-    """One trace of each text, from which all that follow it are filled."""
+) -> tuple[dict[str, Columns], dict[str, list[Mapping[str, NDArray[Any]]]]]:
+    """One trace of each text, from which all that follow it are filled: columns by text, and rows of tokens."""
     methods, options = trace_methods(worker.options), worker.options
-    rows: dict[str, list[Mapping[str, Tensor]]] = {name: [] for name in methods}
+    rows: dict[str, list[Mapping[str, NDArray[Any]]]] = {name: [] for name in methods}
     settings = {name: options.settings_of(name) for name in methods}
     for number, text in enumerate(texts if methods else ()):
         # The trace is on the account of the first.
         with _timed(seconds, next(iter(methods))):
             seen = trace(worker.model, text)
         for name, filled in methods.items():
+            own: dict[str, Any] = {"seed": options.seed, "settings": settings[name]}
             with _timed(seconds, name):
-                rows[name].append(
-                    filled.fill(
-                        seen, worker.shape.layers, worker.shape.heads, probes=options.probes, seed=options.seed,
-                        settings=settings[name],
-                    )
-                )  # fmt: skip
+                if isinstance(filled, FromInputs):
+                    rows[name].append(filled.fill(seen, **own))
+                else:
+                    columns = filled.fill(seen, worker.shape.layers, worker.shape.heads, probes=options.probes, **own)
+                    rows[name].append({key: as_numpy(values) for key, values in columns.items()})
         if traced is not None:
             traced(number)
-    return {
-        name: {key: as_numpy(torch.stack([row[key] for row in every])) for key in every[0]}
-        for name, every in rows.items()
-    }
+    by_token = {name: rows.pop(name) for name, filled in methods.items() if isinstance(filled, FromInputs)}
+    together = {name: {key: np.stack([row[key] for row in every]) for key in every[0]} for name, every in rows.items()}
+    return together, by_token
 
 
 @contextmanager

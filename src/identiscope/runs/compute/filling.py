@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from numpy.typing import NDArray
 from torch import Tensor
 
 from identiscope.capture.streams import Place
@@ -49,6 +50,13 @@ class FillsFromTrace(Protocol):
         """
 
 
+class FillsFromInputs(Protocol):
+    """What fills a row for each token of a text, from a trace of it."""
+
+    def __call__(self, trace: Trace, *, seed: int, settings: Mapping[str, Any]) -> Mapping[str, NDArray[Any]]:
+        """Columns [token], and what is said in words."""
+
+
 @dataclass(frozen=True)
 class FromCall:
     """A method that is filled from every attention call of a batch."""
@@ -71,6 +79,13 @@ class FromTrace:
 
 
 @dataclass(frozen=True)
+class FromInputs:
+    """A method that has a row for each token, filled from a trace of each text by itself."""
+
+    fill: FillsFromInputs
+
+
+@dataclass(frozen=True)
 class RunMethod:
     """One method: the axes of its table after `text`, its columns, and what fills them.
 
@@ -79,7 +94,7 @@ class RunMethod:
 
     axes: tuple[str, ...]
     columns: tuple[Column, ...]
-    filled: FromCall | FromStates | FromTrace
+    filled: FromCall | FromStates | FromTrace | FromInputs
     can_be_set: bool = False
 
     @property

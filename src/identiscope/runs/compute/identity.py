@@ -65,7 +65,7 @@ def run_manifest(
         "tokenizer": tokenizer_hash(model),
         "corpus": {"texts": corpus.texts, "hash": corpus.hash, "shards": shards_hash(corpus.shards)},
         "options": options.described(),
-        "tables": run_tables(options.methods),
+        "tables": run_tables(options.chosen),
         "environment": environment(),
     }
     names = {"model": printable(model.name), "corpus": printable(corpus.name), "loading": dict(loading)}

@@ -1,15 +1,16 @@
-"""What a Run can compute: every method of the registry whose kind has columns.
+"""What a Run can compute: every method of the registry whose kind has columns, and explanations by many methods.
 
 A method of which `batched/` has a file of its name is filled from whole batches; any other from a trace of each text.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
 from identiscope.methods.registry import METHODS, in_runs
 from identiscope.runs.compute.columns import by_trace
+from identiscope.runs.compute.explanations import explanations
 from identiscope.runs.compute.filling import RunMethod
 from identiscope.runs.format.tables import described_tables, tables_from
 
@@ -18,31 +19,39 @@ class RunMethods(Mapping[str, RunMethod]):
     """Run methods by name; those that are registered for a while are among them for as long."""
 
     def __getitem__(self, name: str) -> RunMethod:
+        return self.of(name, {})
+
+    def of(self, name: str, settings: Mapping[str, Any]) -> RunMethod:
+        """A method as it is set: what is explained by several has a column for each of them."""
         if name not in self:
             raise KeyError(name)
+        if name == EXPLAIN:
+            return explanations(settings)
         if METHODS[name].function is None and find_spec(f"{_BATCHED}.{name}") is not None:
             found: RunMethod = import_module(f"{_BATCHED}.{name}").METHOD
             return found
         return by_trace(METHODS[name])
 
     def __iter__(self) -> Iterator[str]:
-        return iter(in_runs())
+        return iter((*in_runs(), EXPLAIN))
 
     def __contains__(self, name: object) -> bool:
-        return name in in_runs()
+        return name == EXPLAIN or name in in_runs()
 
     def __len__(self) -> int:
-        return len(in_runs())
+        return len(in_runs()) + 1
 
 
+#: What has a row for each token.
+EXPLAIN = "explain"
 _BATCHED = "identiscope.runs.compute.batched"
 RUN_METHODS = RunMethods()
 #: What a Run computes if nothing is asked for.
 DEFAULT = ("attention_identifiability",)
 
 
-def run_tables(methods: Sequence[str]) -> dict[str, Any]:
+def run_tables(methods: Mapping[str, RunMethod]) -> dict[str, Any]:
     """The tables of some methods, as a manifest describes them, and as they can be read again."""
-    described = described_tables({name: RUN_METHODS[name].table for name in methods})
+    described = described_tables({name: one.table for name, one in methods.items()})
     tables_from(described)
     return described

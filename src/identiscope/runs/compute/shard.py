@@ -12,9 +12,15 @@ from identiscope.corpus.readers import Text
 from identiscope.linalg.devices import on_cpu
 from identiscope.methods.structure.shared_subspace import SharedSubspace
 from identiscope.runs.compute.batch import Computed, Worker, compute_batch, trace_methods
-from identiscope.runs.compute.methods import RUN_METHODS
 from identiscope.runs.compute.texts import Measured, batches, measure, rows_of
-from identiscope.runs.format.shard_files import array_bytes, method_table, stored, table_bytes, texts_table
+from identiscope.runs.format.shard_files import (
+    array_bytes,
+    inputs_table,
+    method_table,
+    stored,
+    table_bytes,
+    texts_table,
+)
 from identiscope.runs.format.shards import ShardFiles
 from identiscope.runs.format.statistics import statistics_of
 from identiscope.runs.format.subspaces import subspace_bytes
@@ -65,15 +71,18 @@ def compute_shard(worker: Worker, task: ShardTask, moved: Moved | None = None) -
     files = {"texts.parquet": table_bytes(texts_table(_texts(task, measured, options.keep_texts)))}
     ran = sorted(found)
     statistics: dict[str, Any] = {}
-    for name in options.methods if ran else ():
-        method = RUN_METHODS[name]
-        columns = {
-            column.name: np.stack([found[number][0].tables[name][column.name][found[number][1]] for number in ran])
-            for column in method.columns
-        }
-        table = method_table(
-            method.table, [task.first + number for number in ran], worker.shape.of(method.axes), columns
-        )
+    numbers = [task.first + number for number in ran]
+    for name, method in options.chosen.items() if ran else ():
+        if method.table.of_inputs:
+            rows = [found[number][0].tokens[name][found[number][1]] for number in ran]
+            table = inputs_table(method.table, numbers, rows)
+            columns = {column.name: np.concatenate([row[column.name] for row in rows]) for column in method.columns}
+        else:
+            columns = {
+                column.name: np.stack([found[number][0].tables[name][column.name][found[number][1]] for number in ran])
+                for column in method.columns
+            }
+            table = method_table(method.table, numbers, worker.shape.of(method.axes), columns)
         files[f"{name}.parquet"] = table_bytes(table)
         # Of the values as they are stored, so that the statistics are those of the table.
         kept: dict[str, Any] = {column.name: columns[column.name].astype(stored(column)) for column in method.columns}

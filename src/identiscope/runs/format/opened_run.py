@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import xarray as xr
@@ -125,6 +125,8 @@ class Run:
     def to_xarray(self, method: str | None = None) -> xr.Dataset:
         """The table of a method as labelled arrays [text, layer] or [text, layer, head], in memory."""
         name = self._method(method)
+        if self.tables[name].of_inputs:
+            raise InputError(f"{name} has a row for each token; take it with to_pandas({name!r}), or ask words().")
         table, rows = self.tables[name], self.to_pandas(name)
         axes = ("text", *table.axes)
         # In the order of the rows, which is that of the manifest.
@@ -140,8 +142,9 @@ class Run:
         """Mean, standard deviation, least, most, count and histogram of every column over the texts."""
         name = self._method(method)
         found, table = self.statistics[name], self.tables[name]
-        labels = dict(zip(table.axes, manifest_shape(self.manifest).of(table.axes), strict=True))
-        axes = ("column", *table.axes)
+        over = () if table.of_inputs else table.axes
+        labels = dict(zip(over, manifest_shape(self.manifest).of(over), strict=True))
+        axes = ("column", *over)
         return make_result(
             f"run_{name}_means",
             {
@@ -156,6 +159,40 @@ class Run:
             coordinates={"column": list(found.columns), **{axis: list(values) for axis, values in labels.items()}},
             provenance=self._provenance(),
         )
+
+    def words(
+        self,
+        by: Literal["outcome", "label"] | None = "outcome",
+        *,
+        methods: Sequence[str] | None = None,
+        least: int = 3,
+    ) -> "pd.DataFrame":
+        """Which words an outcome rests on over the corpus, of a Run of explanations: for each group and method, the
+        words by their mean share of a text's scores, with its standard error over the `count` texts that have it.
+
+        >>> run.words("label", methods=["gradient_input"]).groupby("label").head(5)
+
+        by: group texts by what was explained of them, by their label, or not at all. Special tokens are left out, the
+        pieces of a word added up. least: in so many texts at least.
+        """
+        from identiscope.runs.format.words import words_table
+
+        return words_table(self, self._explained(), by, methods, least)
+
+    def agreement(self) -> xr.Dataset:
+        """How far methods agree over the corpus, of a Run of explanations: the mean over texts of Spearman's
+        correlation of the sizes of scores, with its standard error and the number of texts, [method, other]."""
+        from identiscope.runs.format.words import agreement_over
+
+        arrays, names = agreement_over(self, self._explained())
+        coordinates = {"method": names, "other": names}
+        return make_result("run_agreement", arrays, coordinates=coordinates, provenance=self._provenance())
+
+    def _explained(self) -> str:
+        found = next((name for name, table in self.tables.items() if table.of_inputs), None)
+        if found is None:
+            raise InputError(f"{printable(self.directory)} has no explanations; ask for the method explain.")
+        return found
 
     def plot(self, column: str = "correlation", ax: "Axes | None" = None, *, kind: str = "mean") -> "Axes":
         """Draw a column. kind: "mean" over the texts by layer and head; "length", against the length of the text;

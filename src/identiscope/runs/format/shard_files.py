@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from safetensors.numpy import load, save
 
 from identiscope.runs.format.statistics import Column
-from identiscope.runs.format.tables import Table
+from identiscope.runs.format.tables import INPUTS, Table
 
 #: All that the bytes of a table depend on besides its numbers and the version of pyarrow.
 _WRITING: dict[str, Any] = {
@@ -41,6 +41,24 @@ def method_table(
         # A value that is not a number stays one in a column of floats; ranks and dimensions always are numbers.
         named[column.name] = values.astype(stored(column))
     return pa.table(named)
+
+
+def inputs_table(described: Table, texts: Sequence[int], parts: Sequence[Mapping[str, NDArray[Any]]]) -> pa.Table:
+    """A row for each token of each text: the text's number, the token's place, what is said in words, the values."""
+    lengths = [len(part["token"]) for part in parts]
+    places = np.concatenate([np.arange(length) for length in lengths])
+    named = {"text": pa.array(np.repeat(np.asarray(texts, np.int64), lengths))}
+    joined = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]} | {INPUTS[0]: places}
+    named |= {name: pa.array(joined[name].tolist(), kind) for name, kind in INPUT_FIELDS.items()}
+    for column in described.columns:
+        named[column.name] = pa.array(joined[column.name].astype(stored(column)))
+    return pa.table(named)
+
+
+#: Of a table of tokens: their places, and what is said of them in words.
+INPUT_FIELDS: Mapping[str, pa.DataType] = {
+    INPUTS[0]: pa.int32(), "token": pa.string(), "special": pa.bool_(), "outcome": pa.string(), "failed": pa.string(),
+}  # fmt: skip
 
 
 def stored(column: Column) -> type:

@@ -8,9 +8,9 @@ import pyarrow as pa
 
 from identiscope.json_shapes import COUNT, HASH, TEXT, Each, check_shape
 from identiscope.runs.format.legacy import manifest_tables
-from identiscope.runs.format.shard_files import stored
+from identiscope.runs.format.shard_files import INPUT_FIELDS, stored
 from identiscope.runs.format.statistics import BINS, Column
-from identiscope.runs.format.tables import manifest_shape
+from identiscope.runs.format.tables import INPUTS, manifest_shape
 
 #: Why a text has no statistics, or that it has.
 Status = Literal["ok", "empty", "no tokens", "too long"]
@@ -69,6 +69,8 @@ def most_bytes(name: str, manifest: Mapping[str, Any], record: Mapping[str, Any]
     if name == TEXTS or record is None:
         return 2**31
     table = tables[name.removesuffix(".parquet")]
+    if table.of_inputs:
+        return 2**31
     row = 8 + 2 * len(table.axes) + 4 * len(table.columns)
     return _BESIDE + 2 * row * ran(record) * shape.cells(table.axes)
 
@@ -88,6 +90,9 @@ def check_table(table: pa.Table, name: str, manifest: Mapping[str, Any], record:
         statuses = table.column("status").to_pylist()
         if {status: statuses.count(status) for status in set(statuses)} != record["statuses"]:
             raise ValueError("its statuses are not those of its record")
+    elif manifest_tables(manifest)[name].of_inputs:
+        _check_inputs(table, record)
+        return
     else:
         described, shape = manifest_tables(manifest)[name], manifest_shape(manifest)
         labels = dict(zip(described.axes, map(np.asarray, shape.of(described.axes)), strict=True))
@@ -99,6 +104,19 @@ def check_table(table: pa.Table, name: str, manifest: Mapping[str, Any], record:
     for axis, values in zip(("text", *labels), np.meshgrid(own, *labels.values(), indexing="ij"), strict=True):
         if not np.array_equal(table.column(axis).to_numpy(), values.ravel()):
             raise ValueError(f"its rows are not in the order of {axis}")
+
+
+def _check_inputs(table: pa.Table, record: Mapping[str, Any]) -> None:
+    """The tokens of each text that has numbers, in their order."""
+    texts, places = (table.column(name).to_numpy() for name in ("text", *INPUTS))
+    begins = np.flatnonzero(np.diff(texts, prepend=-1))
+    own = texts[begins]
+    inside = own[0] >= record["first"] and own[-1] < record["first"] + record["texts"]
+    if len(own) != ran(record) or not inside or not (np.diff(own) > 0).all():
+        raise ValueError("its texts are not those of its shard")
+    lengths = np.diff(begins, append=len(texts))
+    if not np.array_equal(places, np.arange(len(texts)) - np.repeat(begins, lengths)):
+        raise ValueError("its rows are not in the order of the tokens")
 
 
 def with_blocks(table: pa.Table, name: str, manifest: Mapping[str, Any]) -> pa.Table:
@@ -114,7 +132,10 @@ def table_rows(name: str, manifest: Mapping[str, Any], record: Mapping[str, Any]
     """How many rows a table of a shard has."""
     if name == "texts":
         return int(record["texts"])
-    return ran(record) * manifest_shape(manifest).cells(manifest_tables(manifest)[name].axes)
+    table = manifest_tables(manifest)[name]
+    if table.of_inputs:
+        return int(record["tokens"])
+    return ran(record) * manifest_shape(manifest).cells(table.axes)
 
 
 def table_fields(name: str, manifest: Mapping[str, Any]) -> dict[str, pa.DataType]:
@@ -124,9 +145,10 @@ def table_fields(name: str, manifest: Mapping[str, Any]) -> dict[str, pa.DataTyp
         numbers = {"text": pa.int64(), "tokens": pa.int32(), "cut": pa.int32()}
         return numbers | {column: pa.string() for column in ("status", "label", *parts)}
     described = manifest_tables(manifest)[name]
+    kinds = INPUT_FIELDS if described.of_inputs else {axis: pa.int16() for axis in described.axes}
     return {
         "text": pa.int64(),
-        **{axis: pa.int16() for axis in described.axes},
+        **kinds,
         **{column.name: _type(column) for column in described.columns},
     }
 

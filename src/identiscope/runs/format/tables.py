@@ -9,8 +9,12 @@ from typing import Any
 from identiscope.json_shapes import NUMBER, TEXT, TRUTH, Each, check_shape
 from identiscope.runs.format.statistics import Column
 
+#: A row for each token of a text, which are not as many in every text.
+INPUTS = ("input",)
 #: The axes that a table may have after `text`.
-AXES = (("layer",), ("layer", "head"))
+AXES = (("layer",), ("layer", "head"), INPUTS)
+#: What a table of tokens says in words, beside its columns.
+WORDS = ("token", "special", "outcome", "failed")
 #: A table's name is that of a file, and a column's is written in queries.
 NAME = re.compile("[a-z][a-z0-9_]{0,63}")
 #: Columns of the texts, which queries find beside those of a method.
@@ -30,6 +34,11 @@ class Table:
     first_layer: int = 0
 
     @property
+    def of_inputs(self) -> bool:
+        """Whether it has a row for each token."""
+        return self.axes == INPUTS
+
+    @property
     def names(self) -> list[str]:
         """The names of the columns, in their order."""
         return [column.name for column in self.columns]
@@ -43,15 +52,16 @@ class Shape:
     heads: tuple[int, ...]
 
     def of(self, axes: Sequence[str]) -> tuple[tuple[int, ...], ...]:
-        """The labels of a table's axes.
+        """The labels of those of a table's axes that are the same in every text.
 
         >>> Shape((0, 2), (1,)).of(("layer",))
         ((0, 2),)
         """
-        return tuple({"layer": self.layers, "head": self.heads}[axis] for axis in axes)
+        labels = {"layer": self.layers, "head": self.heads}
+        return tuple(labels[axis] for axis in axes if axis in labels)
 
     def cells(self, axes: Sequence[str]) -> int:
-        """How many rows of a table a text has."""
+        """How many cells there are for each text, or for each token of a table of tokens."""
         return prod(len(labels) for labels in self.of(axes))
 
 
@@ -81,7 +91,7 @@ def tables_from(described: Any) -> dict[str, Table]:
         table = Table(tuple(one["axes"]), tuple(Column(**column) for column in one["columns"]))
         if NAME.fullmatch(name) is None or name == "texts" or table.axes not in AXES:
             raise ValueError(f"{name[:40]!a} with axes {one['axes'][:3]!a} is no table of a method")
-        taken = [*_TEXTS, *table.axes, *table.names]
+        taken = [*_TEXTS, *table.axes, *table.names, *(WORDS if table.of_inputs else ())]
         if not table.columns or len(set(taken)) != len(taken) or not all(map(NAME.fullmatch, table.names)):
             raise ValueError(f"the columns of {name} are none, or not named as columns are")
         if not all(-_LARGEST <= column.low < column.high <= _LARGEST for column in table.columns):

@@ -19,6 +19,7 @@ from identiscope.views.plots.attention import (
     plot_attention_intervals,
     signed_map,
 )
+from identiscope.views.plots.graph import plot_graph
 from identiscope.views.plots.plotting import expect_one_of
 from identiscope.views.plots.proof import plot_attention_alternative
 
@@ -105,8 +106,10 @@ def draw_token(result: xr.Dataset, ax: Axes, *, values: str | None = None, token
     return ax
 
 
-def draw_score(result: xr.Dataset, ax: Axes, *, values: str | None = None) -> Axes:
-    """A bar for every input token: blue up, and orange down."""
+def draw_score(result: xr.Dataset, ax: Axes, *, values: str | None = None, graph: bool = False) -> Axes:
+    """A bar for every input token: blue up, and orange down; or the graph of what led there, where there is one."""
+    if graph:
+        return plot_graph(result, ax)
     chosen = _variable(result, values, lambda axes: axes == ("input",))
     return _bars(result[chosen], result["input_token"].values, ax, _spoken(chosen))
 

@@ -1,4 +1,4 @@
-"""Plots of a Run: a column by layer and head, against the length of the texts, or as a histogram."""
+"""Plots of a Run: a column by layer and head, against the length of the texts, or as a histogram; agreement."""
 
 from typing import Any
 
@@ -92,8 +92,29 @@ def _title(result: xr.Dataset) -> str:
     return f"{result.attrs['model']}, {corpus}, {result.attrs['texts']} texts"
 
 
+def plot_run_agreement(result: xr.Dataset, ax: Axes) -> Axes:
+    """How far each two methods agree over a corpus: the mean over texts of their rank correlation."""
+    names, mean = [str(name).replace("_", " ") for name in result["method"].values], result["mean"].values
+    image = ax.imshow(mean, cmap="RdBu_r", vmin=-1, vmax=1, interpolation="nearest")
+    ax.figure.colorbar(image, ax=ax, label="mean of Spearman's correlation", shrink=0.8)
+    ax.set_xticks(range(len(names)), names, rotation=90, fontsize="small")
+    ax.set_yticks(range(len(names)), names, fontsize="small")
+    ax.tick_params(length=0)
+    if len(names) <= _MOST_NUMBERS:
+        for (row, column), value in np.ndenumerate(mean):
+            if np.isfinite(value):
+                letters = "white" if abs(value) > 0.6 else "black"
+                ax.text(column, row, f"{value:.2f}", ha="center", va="center", fontsize="x-small", color=letters)
+    ax.set_title(_title(result), loc="left", fontsize="medium")
+    return ax
+
+
+#: Methods whose agreement is written into the cells, too.
+_MOST_NUMBERS = 14
+
 #: Result → the function above that draws it.
 DRAWS = {
+    "run_agreement": plot_run_agreement,
     "run_*_means": plot_run_means,
     "run_*": plot_run_table,
 }
