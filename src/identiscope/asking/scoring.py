@@ -77,20 +77,13 @@ def _of_map(one: Method, trace: "Trace", stream: str, read: np.ndarray, options:
     if not own:
         raise InputError(f"no attention of {stream} to itself was captured.")
     sites = chosen_sites(trace, None, own[0].kind, stream)
-<<<<<<< HEAD
-    rolled: np.ndarray | None = None
-    for site in sites:
-        # One layer at a time, so that a long text is never held whole.
-        choice: dict[str, Any] = {"layers": [site.layer], "attention": site.kind, "stream": stream}
-        result = ask_unchecked(one, trace, {**choice, **options})
-=======
     count = len(trace.streams[stream])
     together = max(1, _CELLS // (sites[0].head_count * count**2))
     rolled = np.eye(count)
     for begin in range(0, len(sites), together):
         layers = [site.layer for site in sites[begin : begin + together]]
-        result = ask(one.name, trace, layers=layers, attention=sites[0].kind, stream=stream, **options)
->>>>>>> main
+        choice = {"layers": layers, "attention": sites[0].kind, "stream": stream}
+        result = ask_unchecked(one, trace, {**choice, **options})
         name = main_array(result, ("layer", "head", "query", "key"))
         for mean in result[name].transpose("layer", "head", "query", "key").values.astype(np.float64).mean(1):
             rolled = (one.residual * np.eye(count) + (1 - one.residual) * mean) @ rolled

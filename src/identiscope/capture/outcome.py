@@ -355,11 +355,7 @@ def _chosen(trace: "Trace", logits: _Logits, asked: str | int) -> tuple[list[tup
     if isinstance(whole, int):
         return [(1.0, whole)], _named(trace, logits, whole)
     if not isinstance(asked, str):
-<<<<<<< HEAD
-        raise InputError(f"outcome={asked} was given: {whole}")
-=======
         raise InputError(f"outcome={asked!r} was given: {whole}")
->>>>>>> main
     found = []
     for cut in (at for at, letter in enumerate(asked) if letter == "-"):
         sides = [_place_of(trace, logits, side.strip()) for side in (asked[:cut], asked[cut + 1 :]) if side.strip()]
