@@ -13,7 +13,7 @@ from identiscope.views.plots.figures import OF_UNTRAINED, Claim, Figure
 
 WORDS = identiscope.PASSAGE.split()
 TEXTS = [Text((f"{' '.join(WORDS[3 * n : 3 * n + 24 + 2 * n])}.", f"{' '.join(WORDS[9 : 24 + n])}.")) for n in range(7)]
-CLAIM = Claim("it is so", "§1", "a picture", "it is", "very much", True)
+CLAIM = Claim(statement="it is so", source="§1", published="a picture", rule="it is", here="very much", holds=True)
 
 
 def test_an_untrained_model_has_the_shape_and_other_weights(minilm: identiscope.Model) -> None:

@@ -10,7 +10,7 @@ from identiscope.capture.placement import kind_of_device
 from identiscope.errors import IdentiscopeError, InputError
 from identiscope.runs.compute.batch import Worker
 from identiscope.runs.compute.shard import Moved, ShardTask, compute_shard
-from identiscope.runs.engines.ray_cluster import Health, connected, import_ray, rpc_errors
+from identiscope.runs.engines.ray_cluster import Health, connected, import_ray, lost_connection
 from identiscope.runs.engines.work import Work
 from identiscope.runs.format.shards import ShardFiles
 
@@ -126,7 +126,7 @@ def _results(work: Work, tasks: Iterator[ShardTask], workers: int, health: Healt
             give(actor)
             if shard is not None:
                 yield shard
-    except (ConnectionError, *rpc_errors()) as error:
+    except lost_connection() as error:
         # Ray's client has no other way to say it; of a head that was started anew it lets gRPC's own error through.
         health.give_up(f"does not answer any more, or was started anew ({_first_line(error)})")
     finally:

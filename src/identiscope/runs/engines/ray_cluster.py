@@ -44,13 +44,13 @@ def import_ray() -> Any:
     return ray
 
 
-def rpc_errors() -> tuple[type[Exception], ...]:
-    """What gRPC raises, where it is there."""
+def lost_connection() -> tuple[type[BaseException], ...]:
+    """What is raised when a cluster is gone: what Ray's client says, and gRPC, where that is there."""
     try:
         import grpc
     except ImportError:
-        return ()
-    return (grpc.RpcError,)
+        return (ConnectionError,)
+    return (ConnectionError, grpc.RpcError)
 
 
 @contextmanager
@@ -76,7 +76,7 @@ def connected(workers: int, address: str | None) -> Iterator["Health"]:
             yield health
         finally:
             # Of a cluster that is lost there is nobody to take leave of.
-            with suppress(*((ConnectionError, *rpc_errors()) if health.lost else ())):
+            with suppress(*(lost_connection() if health.lost else ())):
                 ray.shutdown()
 
 
