@@ -143,7 +143,7 @@ def _end(ray: Any, actor: Any) -> None:
             ray.kill(actor)
 
 
-def _first_line(error: Exception) -> str:
+def _first_line(error: BaseException) -> str:
     details = getattr(error, "details", None)
     said = str(details() if callable(details) else error)
     return (said.splitlines() or [type(error).__name__])[0].rstrip(".")
