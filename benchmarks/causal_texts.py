@@ -1,9 +1,9 @@
 """Attention identifiability and statistics of long causal texts: ratios of CPU time, one thread, one run.
 
-    OMP_NUM_THREADS=1 python benchmarks/causal_texts.py
+    OMP_NUM_THREADS=1 python benchmarks/causal_texts.py [--smoke]
 
 Compared with the way that any other mask is taken, which forms every cell of the effective attention, and with a plain
-forward pass of the model. Needs the weights of smollm2.
+forward pass of the model. Needs the weights of smollm2. --smoke only sees whether all of it runs, on 64 tokens.
 """
 
 import ctypes
@@ -19,6 +19,7 @@ from claims import at_most
 from timing import faster, one_thread
 
 import identiscope
+from identiscope.linalg.allowed import describe_allowed
 from identiscope.linalg.moments import Moments
 from identiscope.linalg.rank.full_rank import head_products
 from identiscope.linalg.rank.projection_factor import projection_factor
@@ -68,7 +69,12 @@ def cell_by_cell(held: LayerFields) -> tuple[Moments, torch.Tensor, torch.Tensor
 
 def in_sums(held: LayerFields) -> tuple[Moments, torch.Tensor, torch.Tensor]:
     """The same from the sums of a sweep over the prefixes."""
-    found = attention_moments(held, head_products(projection_factor(held.projection)), two_types(held), None)
+    allowed = describe_allowed(held.allowed, held.queries, held.site.keys, held.value.device)
+    found = attention_moments(
+        held.value, head_products(projection_factor(held.projection)), two_types(held), allowed, raw=held.raw,
+        exact_context=held.exact_context, precision=held.precision, value_bias=held.value_bias, row_sum=held.row_sum,
+        softmax_rows=held.softmax_rows,
+    )  # fmt: skip
     return found.moments, found.rank, found.simplex_rank
 
 
@@ -158,6 +164,12 @@ if __name__ == "__main__":
         measure_memory(sys.argv[-2], int(sys.argv[-1]))
         sys.exit()
     loaded = identiscope.load(MODEL)
+    if "--smoke" in sys.argv:
+        one_layer(loaded, 64, 1)
+        whole_model(loaded, 64, 100)
+        statistics(loaded, 64, 100)
+        memory(128)
+        sys.exit()
     # Measured on a machine shared with others: 5.1, 8.0 and 9.2 times; 2.2, 2.1 and 1.8 passes; 2.0 and 1.7 passes.
     for length, times in ((512, 4), (1024, 6), (2048, 7)):
         one_layer(loaded, length, times)

@@ -263,8 +263,16 @@ def _damages() -> list[Damage]:
 DAMAGES = _damages()
 
 
-def trial(damage: Damage, whole: Path, other: Path, base: Path, *, repair: bool) -> list[str]:
-    """Do it to a copy; what went wrong is returned."""
+@dataclass(frozen=True)
+class Tried:
+    """What went wrong, a line each; and whether --repair mended it, or refused to (None: it was not asked)."""
+
+    failures: list[str]
+    mended: bool | None = None
+
+
+def trial(damage: Damage, whole: Path, other: Path, base: Path, *, repair: bool) -> Tried:
+    """Do it to a copy."""
     run = base / "damaged"
     for left in (run, base / "damaged.aside"):
         shutil.rmtree(left, ignore_errors=True)
@@ -278,9 +286,10 @@ def trial(damage: Damage, whole: Path, other: Path, base: Path, *, repair: bool)
             failures.append(f"{damage.name}: still complete")
     except IdentiscopeError:
         pass
-    if repair:
-        failures += _repaired(damage, run, whole, base)
-    return failures
+    if not repair:
+        return Tried(failures)
+    after = _repaired(damage, run, whole, base)
+    return Tried(failures + after.failures, after.mended)
 
 
 #: `complete` does not read what is inside the tables of shards, nor compares counts, nor looks for what is too many.
@@ -295,18 +304,19 @@ _INSIDE = {
 }  # fmt: skip
 
 
-def _repaired(damage: Damage, run: Path, whole: Path, base: Path) -> list[str]:
+def _repaired(damage: Damage, run: Path, whole: Path, base: Path) -> Tried:
     """After --repair the bytes are those of before; where it is refused, nothing was changed or lost."""
     model, corpus = prepare(base)
     before = _everything(run, base)
     try:
         run_corpus(str(model), corpus, run, options=EVERYTHING, label_column="label", repair=True)
     except IdentiscopeError:
-        return [] if _everything(run, base) >= before else [f"{damage.name}: refused, and something is gone"]
+        kept = _everything(run, base) >= before
+        return Tried([] if kept else [f"{damage.name}: refused, and something is gone"], False)
     if contents(run) != contents(whole) or verify_run(run).problems:
-        return [f"{damage.name}: not the same after --repair"]
+        return Tried([f"{damage.name}: not the same after --repair"], False)
     lost = {(name, data) for name, data in before if "notes" in name and (name, data) not in _everything(run, base)}
-    return [f"{damage.name}: --repair deleted {sorted(lost)}"] if lost else []
+    return Tried([f"{damage.name}: --repair deleted {sorted(lost)}"] if lost else [], not lost)
 
 
 def _everything(run: Path, base: Path) -> set[tuple[str, bytes]]:

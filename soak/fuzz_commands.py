@@ -5,6 +5,7 @@ import random
 import warnings
 from collections.abc import Iterator
 from contextlib import chdir
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -28,52 +29,78 @@ WORDS = [
     "minilmm", "all", "none", "auto", "owner/name", "sentence1,sentence2", "text", "label", "words",
 ]  # fmt: skip
 
-#: A command that works: its words; options that may be put wrong, or in addition; and how often it is tried, since some
-#: that work take seconds.
-COMMANDS: dict[str, tuple[str, str, int]] = {
-    "check": ("model", "--text --json --target --truncate --revision", 8),
-    "trace": ("model w1 --truncate", "--layers --heads --json --target --truncate", 8),
-    "attention": (
-        "model w1", "--layer --head --row --method --top --all --kind --without-value-bias --json --out", 8,
-    ),
-    "attribution": (
-        "model w1 --probes 2", "--exact --probes --tolerance --seconds --layers --norm --input --memory --seed"
-        " --compare --save --resume --json", 8,
-    ),
-    "report": (
-        "model w1 --no-verdict -o new.html",
-        "--file -o --layers --kind --canonical --intervals --with --attribution --truncate", 8,
-    ),
-    "tokens": (
-        "model file.txt --probe naive --folds 2 --out new-tokens --experiment same-layer",
-        "--out --experiment --probe --columns --tags --limit --folds --seed --solver --inputs --learning-rates --probes"
-        " --truncate --hidden-width", 1,
-    ),
-    "fine-tune": (
-        "model table.tsv new-tuned --epochs 1 --limit 6",
-        "--columns --label --limit --learning-rate --held-out --token --seed", 1,
-    ),
-    "structure": (
-        "model file.txt --limit 2 --layers 0 --heads 0 --out new-structure --all-texts",
-        "--out --columns --limit --layers --heads --kind --layout --clusters --threshold --penalty --length"
-        " --first-keys --perturb --epsilon --seed --truncate", 1,
-    ),
+#: The words of each command that work, and how often it is tried, since some that work take seconds. Commands of a
+#: group are named with it; those that only ask a method have words made for them. All that the table of commands has
+#: must be here: `tried` sees to it. Options are those that the commands themselves have.
+COMMANDS: dict[str, tuple[str, int]] = {
+    "check": ("model", 8),
+    "trace": ("model w1 --truncate", 8),
+    "attention": ("model w1", 8),
+    "statistic": ("model w1 --layers 0 --sample 2", 4),
+    "compare": ("model w1 --methods effective,null --layers 0", 4),
+    "explain": ("causal w1 --methods gradient_input,weighted_norm --budget 4", 4),
+    "attribution": ("model w1 --probes 2", 8),
+    "report": ("model w1 --no-verdict -o new.html", 8),
+    "methods": ("", 1),
+    "run": ("model file.txt --out new-run --limit 2", 4),
+    "tokens": ("model file.txt --probe naive --folds 2 --out new-tokens --experiment same-layer", 1),
+    "fine-tune": ("model table.tsv new-tuned --epochs 1 --limit 6", 1),
+    "structure": ("model file.txt --limit 2 --layers 0 --heads 0 --out new-structure --all-texts", 1),
     "reverse-demo": (
         "--out new-reverse --length 3 --vocabulary 2 --width 2 --steps 1 --samples 2 --texts 1 --sets 2 --batch-size 2",
-        "--out --length --vocabulary --width --batch-size --learning-rate --samples --seed --model", 1,
+        1,
     ),
     "train-identifiable": (
-        "table.tsv --out new-trained --seeds 1 --epochs 1 --width 8 --heads 2 --per-length 1",
-        "--test --text --label --limit --out --variant --key-width --width --heads --layers --dropout --longest"
-        " --learning-rate --batch-size --margin", 1,
+        "table.tsv --out new-trained --seeds 1 --epochs 1 --width 8 --heads 2 --per-length 1", 1,
     ),
     # What these do when they are asked rightly takes minutes, or does not end: they are asked wrongly.
-    "reproduce": ("structure --model nowhere/at/all", "--corpus --labelled --label --layer --head", 3),
-    "serve": ("nowhere/at/all --port 0", "--run --port --token --workers --seconds --max-tokens", 3),
-    "nonsense": ("", "--help", 1),
+    "reproduce structure": ("--model nowhere/at/all", 2),
+    "reproduce brunner2020": ("--model nowhere/at/all", 2),
+    "serve": ("nowhere/at/all --port 0", 3),
+    "nonsense": ("", 1),
 }  # fmt: skip
 #: Given a value that is too large these go on for hours, as they should: they get small ones.
-LONG = {"--epochs", "--steps", "--sets", "--texts", "--seeds", "--per-length", "--samples", "--probes", "--attribution"}
+LONG = {
+    "--epochs", "--steps", "--sets", "--texts", "--seeds", "--per-length", "--samples", "--probes", "--attribution",
+    "--budget", "--patience", "--folds", "--mlp-folds", "--batch-size", "--sample",
+}  # fmt: skip
+#: Not tried here, where a thousand command lines share a process: to start a cluster, and to change how torch works.
+NOT_TRIED = {"--engine", "--address", "--workers", "--threads"}
+
+
+@cache
+def table() -> dict[str, click.Command]:
+    """Every command there is, those of groups by both names."""
+    from identiscope.cli import main
+
+    found: dict[str, click.Command] = {}
+    for name, command in main.commands.items():
+        if not isinstance(command, click.Group):
+            found[name] = command
+            continue
+        context = click.Context(command, info_name=name)
+        for inner in command.list_commands(context):
+            one = command.get_command(context, inner)
+            assert one is not None
+            found[f"{name} {inner}"] = one
+    return found
+
+
+@cache
+def tried() -> dict[str, tuple[str, int]]:
+    """What is tried of every command of the table: `COMMANDS`, and methods with a model, a text, and what they need."""
+    found = dict(COMMANDS)
+    for name, command in table().items():
+        if name.startswith("method "):
+            needed = {option for one in command.params if one.required for option in one.opts}
+            good = {"--layer": "0", "--head": "1"}
+            words = " ".join(f"{option} {value}" for option, value in good.items() if option in needed)
+            explains = any("--outcome" in one.opts for one in command.params)
+            found[name] = (f"{'causal' if explains else 'model'} w1 {words}", 1)
+    missing = table().keys() - found.keys()
+    if missing:
+        raise LookupError(f"soak/fuzz_commands.py has no words that work for {', '.join(sorted(missing))}.")
+    return found
 
 
 def prepare(folder: Path) -> None:
@@ -81,7 +108,7 @@ def prepare(folder: Path) -> None:
     from soak.tiny import save_tiny, words
 
     save_tiny(folder / "model")
-    save_tiny(folder / "causal", "OPTModel", ffn_dim=48)
+    save_tiny(folder / "causal", "OPTForCausalLM", ffn_dim=48)
     save_tiny(folder / "broken-model")
     (folder / "broken-model" / "tokenizer.json").write_text("{")
     texts = [words(4 + number % 3, number) for number in range(14)]
@@ -103,10 +130,12 @@ def prepare(folder: Path) -> None:
 
 def lines(count: int, seed: int) -> Iterator[list[str]]:
     """So many command lines: what works, with some of it exchanged, left out or added."""
-    chance = random.Random(seed)
+    chance, known = random.Random(seed), tried()
     for number in range(count):
-        name = chance.choices(list(COMMANDS), [often for _, _, often in COMMANDS.values()])[0]
-        good, options = COMMANDS[name][0].split(), COMMANDS[name][1].split()
+        name = chance.choices(list(known), [often for _, often in known.values()])[0]
+        good = known[name][0].split()
+        options = [one.opts[-1] for one in _parameters(name) if isinstance(one, click.Option)]
+        options = [option for option in options if option not in NOT_TRIED]
         # What was written before would be in the way of some.
         line = ["w1 w2 w3" if word == "w1" else word.replace("new", f"new-{number}") for word in good]
         for _ in range(chance.choice([0, 1, 1, 2, 2, 3])):
@@ -117,21 +146,30 @@ def lines(count: int, seed: int) -> Iterator[list[str]]:
                 place = chance.randrange(len(line))
                 if not line[place].startswith("--") and not _costly(name, line, place):
                     line[place] = _any(chance, line[place - 1] if place else "")
-            elif line and name not in ("reproduce", "serve"):
+            elif line and not _asked_wrongly(name):
                 line.pop(chance.randrange(len(line)))
-        yield [name, *line]
+        yield [*name.split(), *line]
+
+
+def _asked_wrongly(name: str) -> bool:
+    return name == "serve" or name.startswith("reproduce ")
 
 
 def _costly(name: str, line: list[str], place: int) -> bool:
     """Whether to exchange this word could start what takes minutes, or never ends."""
-    return name in ("reproduce", "serve") or (place > 0 and line[place - 1] in LONG)
+    return _asked_wrongly(name) or (place > 0 and line[place - 1] in LONG)
+
+
+def _is_long(command: str, option: str) -> bool:
+    """Whether a large value would take long: what a method counts, it does so often."""
+    return option in LONG or (command.startswith("method ") and option not in ("--layer", "--head"))
 
 
 def _option(chance: random.Random, command: str, option: str) -> list[str]:
     """An option with a value; two times in three one of the kind that it takes."""
     known = {name: one for one in _parameters(command) for name in one.opts}
     if chance.random() < 0.33 or option not in known:
-        return [option, *([_any(chance, option)] if chance.random() < 0.9 else [])]
+        return [option, *([_any(chance, option, _is_long(command, option))] if chance.random() < 0.9 else [])]
     kind = known[option].type
     if getattr(known[option], "is_flag", False):
         return [option]
@@ -140,21 +178,17 @@ def _option(chance: random.Random, command: str, option: str) -> list[str]:
     if isinstance(kind, click.Path):
         return [option, chance.choice(PATHS)]
     if isinstance(kind, (click.IntRange, click.FloatRange)):
-        large = [] if option in LONG else ["7", "64", "1e9", "99999999"]
+        large = [] if _is_long(command, option) else ["7", "64", "1e9", "99999999"]
         return [option, chance.choice(["0", "1", "2", "3", "0.5", "1e-3", "-1", *large])]
-    return [option, _any(chance, option)]
+    return [option, _any(chance, option, _is_long(command, option))]
 
 
 def _parameters(command: str) -> list[click.Parameter]:
-    from identiscope.cli import main
-
-    found = main.commands.get(command)
-    inner = found.commands["structure"] if isinstance(found, click.Group) else found
-    return [] if inner is None else inner.params
+    return table()[command].params if command in table() else [click.Option(["--help"])]
 
 
-def _any(chance: random.Random, option: str) -> str:
-    if option in LONG:
+def _any(chance: random.Random, option: str, long: bool = False) -> str:
+    if long or option in LONG:
         return chance.choice(["-1", "0", "1", "2", "x", "nan", ""])
     return chance.choice(PATHS if chance.random() < 0.4 else WORDS)
 

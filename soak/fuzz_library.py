@@ -16,6 +16,7 @@ from torch import nn
 
 import identiscope
 from identiscope.validation import REFUSED, Expected, expected, resolved
+from soak.good_calls import calls, nothing, things
 from soak.outcome import Outcome
 
 NAN = float("nan")
@@ -26,10 +27,6 @@ class Odd:
 
     def __repr__(self) -> str:
         raise RuntimeError("this cannot even be written")
-
-
-def nothing(*args: Any, **kwargs: Any) -> None:
-    """A function that takes anything; one that does not may raise what it likes when it is called back."""
 
 
 def values(things: dict[str, Any]) -> list[Callable[[], Any]]:
@@ -62,115 +59,6 @@ def values(things: dict[str, Any]) -> list[Callable[[], Any]]:
     ]  # fmt: skip
     known = [lambda thing=thing: thing for thing in things.values()]
     return [*(lambda value=value: value for value in plain), *tensors, *known]
-
-
-def things(folder: Path) -> dict[str, Any]:
-    """What good calls are made of: a tiny model, traces, results, a Run."""
-    from soak.tiny import save_tiny, words
-
-    model = identiscope.load(save_tiny(folder / "model"))
-    trace = identiscope.trace(model, words(6))
-    other = identiscope.trace(model, words(6, seed=1))
-    causal = identiscope.trace(identiscope.load(save_tiny(folder / "causal", "OPTModel", ffn_dim=48)), words(6))
-    options = identiscope.RunOptions(methods=("attention_identifiability", "tokens"), batch_size=2)
-    (folder / "corpus.txt").write_text("\n".join(words(5, seed) for seed in range(3)) + "\n")
-    run = identiscope.run_corpus(folder / "model", folder / "corpus.txt", folder / "run", options=options)
-    alternative = identiscope.attention_alternative(trace, 0, 1)
-    return {
-        "model": model, "trace": trace, "other": other, "causal": causal, "site": trace.site(1), "run": run,
-        "identifiability": identiscope.attention_identifiability(trace), "options": options,
-        "alternative": alternative, "maps": identiscope.attention_maps(trace, 1, 2),
-        "intervals": identiscope.attention_intervals(trace, 0, 1, row=2),
-        "attribution": identiscope.hidden_token_attribution(trace, mode="estimate", probes=2),
-        "structure": identiscope.extract_structure([trace, other]),
-        "subspaces": identiscope.shared_subspaces(model, [words(6), words(6, seed=2)]),
-        "proof": identiscope.prove(model, words(6), 0, 1, alternative), "replay": trace.replay,
-        "arrays": identiscope.from_arrays(torch.eye(4), torch.randn(4, 2)),
-    }  # fmt: skip
-
-
-def calls(given: dict[str, Any]) -> list[tuple[str, Callable[..., Any], dict[str, Any]]]:
-    """Calls that work: name, function, arguments. Each is cheap."""
-    from soak.tiny import words
-
-    model, trace, site, run = (given[name] for name in ("model", "trace", "site", "run"))
-    text, texts = words(6), [words(6), words(6, seed=3)]
-    maps = {(0, 1): lambda attention: attention.flip(-1)}
-    cheap: dict[str, dict[str, Any]] = {
-        "attention_alternative": {"trace": trace, "layer": 0, "head": 1},
-        "attention_between_types": {"model": model, "texts": texts},
-        "attention_identifiability": {"trace": trace, "layers": [0]},
-        "attention_intervals": {"trace": trace, "layer": 0, "head": 1, "row": 2, "top": 2},
-        "attention_maps": {"trace": trace, "layer": 0, "head": 1, "maps": ["raw", "null"]},
-        "corpus_structure": {"model": model, "texts": texts, "layers": [0], "clusters": 1},
-        "correlation_by_length": {"model": model, "texts": texts},
-        "equivalence_under_texts": {
-            "first": trace, "second": given["other"], "layer": 0, "head": 1, "alternative": given["alternative"],
-        },
-        "extract_structure": {"traces": [trace, given["other"]], "layout": "aligned", "layers": [0]},
-        "factored_attention": {"trace": trace, "layer": 0, "method": "effective"},
-        "from_arrays": {"attention": torch.eye(4), "value": torch.randn(4, 2), "tokens": list("abcd"), "mask": None},
-        "hidden_token_attribution": {"trace": trace, "mode": "estimate", "probes": 2, "fast": True},
-        "load": {"model": model, "tokenizer": None},
-        "load_result": {"path": "junk"},
-        "null_space_basis": {"value": site.value, "projection": site.projection, "head": 1, "query": 2},
-        "open_run": {"directory": run.directory},
-        "passage_maps": {"model": model, "text": text, "layer": 0, "head": 1},
-        "perturbation_effects": {
-            "model": model, "texts": texts, "layer": 0, "head": 1, "sets": 2, "resamples": 3, "structure": None,
-        },
-        "plot": {"result": given["maps"], "ax": None},
-        "prove": {"model": model, "text": text, "layer": 0, "head": 1, "alternative": given["alternative"]},
-        "report": {"model": trace, "text": None, "path": "report.html", "with_verdict": False, "canonical": "none"},
-        "report_run": {"directory": run.directory, "path": "run.html"},
-        "run_corpus": {"model": model, "corpus": "junk", "directory": "new-run", "options": given["options"]},
-        "save_result": {"result": given["maps"], "path": "result.safetensors"},
-        "shared_subspaces": {"model": model, "texts": texts, "layers": [0], "length": None},
-        "stream": {"model": model, "text": text, "visit": lambda site: None, "layers": [0]},
-        "structural_maps": {"trace": trace, "layer": 0, "head": 1, "subspaces": given["subspaces"]},
-        "structure_weights": {"result": given["structure"], "trace": trace, "layer": 0, "head": 1},
-        "substitute": {"model": model, "text": text, "replacements": maps},
-        "trace": {"model": model, "text": text, "layers": [0], "heads": [1], "truncate": True, "batch_size": 2},
-        "view": {"shown": given["maps"]},
-        "watching": {"module": model.module},
-        "RunOptions": {"methods": ("attention_identifiability",), "layers": (0,), "batch_size": 2, "probes": 4},
-        "SharedSubspaces": {"layers": (0,), "length": None, "when_longer": "skip"},
-        "IdentifiableSelfAttention": {"embed_dim": 8, "num_heads": 2, "key_width": 3, "dropout": 0.1},
-        "Model": {"module": model.module, "tokenizer": None, "name": "mine"},
-    }  # fmt: skip
-    subspaces = given["subspaces"]
-    methods: list[tuple[str, Callable[..., Any], dict[str, Any]]] = [
-        ("Trace.site", trace.site, {"layer": 0, "attention": None, "stream": None}),
-        ("Trace.verify", trace.verify, {}),
-        ("Site.attention", site.attention, {"head": 1, "rows": [0, 2]}),
-        (
-            "Site.attention_in_rows",
-            lambda *args, **given: list(site.attention_in_rows(*args, **given)),
-            {"head": 1, "size": 2},
-        ),
-        ("Site.allowed_keys", site.allowed_keys, {"head": 1, "rows": None}),
-        ("Site.place", site.place, {"head": 1}),
-        ("Site.value_of", site.value_of, {"head": 1}),
-        ("Site.verify", site.verify, {"rows": 2}),
-        ("Replay", given["replay"], {"embeddings": trace.embeddings, "summed": False}),
-        ("SharedSubspaces.add", subspaces.add, {"trace": trace}),
-        ("SharedSubspaces.merge", subspaces.merge, {"other": subspaces}),
-        ("SharedSubspaces.lengths", subspaces.lengths, {"least": 1}),
-        ("SharedSubspaces.of", subspaces.of, {"layer": 0, "keys": 8}),
-        ("SharedSubspaces.summary", subspaces.summary, {"least": 1, "lengths": None}),
-        ("SharedSubspaces.with_arrays", subspaces.with_arrays, {"arrays": subspaces.arrays()}),
-        ("Run.to_pandas", run.to_pandas, {"table": None, "columns": None}),
-        ("Run.iterate", lambda *args, **given: list(run.iterate(*args, **given)), {"table": None, "columns": None}),
-        ("Run.query", run.query, {"condition": "layer == 0", "table": None}),
-        ("Run.to_xarray", run.to_xarray, {"method": None}),
-        ("Run.means", run.means, {"method": "attention"}),
-        ("Run.plot", run.plot, {"column": "correlation", "ax": None, "kind": "mean"}),
-        ("Run.verify", run.verify, {}),
-        ("result.identiscope.plot", given["maps"].identiscope.plot, {"ax": None, "values": "raw"}),
-        ("result.identiscope.save", given["maps"].identiscope.save, {"path": "saved"}),
-        ("result.identiscope.to_html", given["attribution"].identiscope.to_html, {"path": "result.html"}),
-    ]
-    return [*((name, getattr(identiscope, name), good) for name, good in cheap.items()), *methods]
 
 
 def mutated(

@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import asdict, dataclass
 from itertools import cycle
 from pathlib import Path
 
@@ -139,7 +140,16 @@ class Trials:
         return [f"{name} differs" for name in names if found.get(name) != self.expected.get(name)]
 
 
-def at_calls(trials: Trials, points: list[int]) -> Iterator[tuple[str, list[str]]]:
+@dataclass(frozen=True)
+class Tried:
+    """One trial: in words, whether the Run was killed at all, and what went wrong."""
+
+    said: str
+    killed: bool
+    failures: list[str]
+
+
+def at_calls(trials: Trials, points: list[int]) -> Iterator[Tried]:
     """Killed at each of these calls; every second one with half of a file, every third killed again in going on."""
     chance = random.Random(0)
     for at in points:
@@ -150,10 +160,10 @@ def at_calls(trials: Trials, points: list[int]) -> Iterator[tuple[str, list[str]
         if at % 3 == 0:
             again = Point(chance.randrange(1, 60), directory, torn=True)
             os.waitpid(trials.forked(directory, again.begin), 0)
-        yield f"killed at call {at}", failures + trials.ended(directory)
+        yield Tried(f"killed at call {at}", not failures, failures + trials.ended(directory))
 
 
-def at_times(trials: Trials, count: int) -> Iterator[tuple[str, list[str]]]:
+def at_times(trials: Trials, count: int) -> Iterator[Tried]:
     """Killed at random times, again and again, until it comes to its end."""
     begun = time.monotonic()
     os.waitpid(trials.forked(trials.base / "timed"), 0)
@@ -165,10 +175,10 @@ def at_times(trials: Trials, count: int) -> Iterator[tuple[str, list[str]]]:
             time.sleep(chance.uniform(0, factor) * seconds)
             os.kill(process, signal.SIGKILL)
             kills += os.WIFSIGNALED(os.waitpid(process, 0)[1])
-        yield f"killed {kills} times at random", trials.ended(directory)
+        yield Tried(f"killed {kills} times at random", kills > 0, trials.ended(directory))
 
 
-def on_ray(trials: Trials, count: int, calls: int) -> Iterator[tuple[str, list[str]]]:
+def on_ray(trials: Trials, count: int, calls: int) -> Iterator[Tried]:
     """Killed while a Ray cluster of this machine computes; nothing of the cluster may stay, and the Run goes on."""
     # Whoever loses its parent below us becomes our child, and can be seen.
     ctypes.CDLL(None).prctl(_SUBREAPER, 1, 0, 0, 0)
@@ -193,7 +203,9 @@ def on_ray(trials: Trials, count: int, calls: int) -> Iterator[tuple[str, list[s
         status = driver.wait()
         failures = [] if status in (-signal.SIGKILL, 0) else [f"it ended with {status}"]
         failures += _left_behind()
-        yield f"killed on Ray {f'at call {at}' if at else 'at random'}", failures + trials.ended(directory)
+        # One that had ended before its kill came is tried, but was not killed.
+        said = f"killed on Ray {f'at call {at}' if at else 'at random'}"
+        yield Tried(said, status == -signal.SIGKILL, failures + trials.ended(directory))
 
 
 _SUBREAPER = 36
@@ -256,8 +268,8 @@ def main() -> None:
             if trial is None:
                 del kinds[goal]
             else:
-                done += 1
-                print(json.dumps({"goal": goal, "said": trial[0], "failures": trial[1]}), flush=True)
+                done += trial.killed
+                print(json.dumps({"goal": goal, **asdict(trial)}), flush=True)
         if not kinds:
             break
 

@@ -22,7 +22,7 @@ def kills(calls: int = 0, times: int = 40, ray: int = 10, seconds: float | None 
     project = Path(__file__).parents[1]
     paths = [str(project), os.environ.get("PYTHONPATH", "")]
     environment = os.environ | {"TOKENIZERS_PARALLELISM": "false", "PYTHONPATH": os.pathsep.join(filter(None, paths))}
-    cases = dict.fromkeys(_GOALS, 0)
+    cases, unharmed = dict.fromkeys(_GOALS, 0), dict.fromkeys(_GOALS, 0)
     failures: dict[str, list[str]] = {goal: [] for goal in _GOALS}
     made = 0
     with tempfile.TemporaryDirectory() as folder:
@@ -37,15 +37,18 @@ def kills(calls: int = 0, times: int = 40, ray: int = 10, seconds: float | None 
                 if "calls" in said:
                     made = said["calls"]
                     continue
-                cases[said["goal"]] += 1
+                (cases if said["killed"] else unharmed)[said["goal"]] += 1
                 failures[said["goal"]] += [f"{said['said']}: {failure}" for failure in said["failures"]]
         if trials.returncode:
             failures["call"].append(f"the trials themselves ended with {trials.returncode}")
-    note = f"Such a Run makes {made} calls; manifest, shards, summary and seal are among them."
+    notes = {
+        goal: f"{count} more ended before they could be killed" if count else "" for goal, count in unharmed.items()
+    }
+    notes["call"] = f"Such a Run makes {made} calls; manifest, shards, summary and seal are among them."
     return [
-        Outcome(_GOALS[goal], cases[goal], tuple(failures[goal]), note if goal == "call" else "")
+        Outcome(_GOALS[goal], cases[goal], tuple(failures[goal]), notes[goal])
         for goal in _GOALS
-        if cases[goal] or failures[goal]
+        if cases[goal] or unharmed[goal] or failures[goal]
     ]
 
 

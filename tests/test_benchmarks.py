@@ -1,6 +1,7 @@
 """Benchmarks run as they are: without arguments, with baselines that `make bench` installs, ending in one table."""
 
 import ast
+import os
 import re
 import subprocess
 import sys
@@ -31,6 +32,18 @@ def test_a_benchmark_wants_no_argument_and_claims_something(name: str) -> None:
             optional = ast.unparse(call.args[0]).strip("'").startswith("-") or words.get("nargs") in ("'?'", "'*'")
             assert optional and "required" not in words, ast.unparse(call)
     assert {called(call) for call in calls(name)} & {"claim", "at_most", "at_least", "faster"}
+
+
+@pytest.mark.parametrize("name", ["report_size", "causal_texts"])
+def test_a_benchmark_runs_to_its_end_on_its_smallest_size(name: str, tmp_path: Path) -> None:
+    """What it times is the project's own inside, whose shape changes."""
+    told = tmp_path / "claims"
+    done = subprocess.run(
+        [sys.executable, str(FOLDER / f"{name}.py"), "--smoke"], capture_output=True, text=True,
+        env=os.environ | {"IDENTISCOPE_CLAIMS": str(told), "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert len(told.read_text(encoding="utf-8").splitlines()) == 4
 
 
 def test_make_bench_installs_all_baselines() -> None:

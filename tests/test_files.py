@@ -228,3 +228,36 @@ def test_all_of_the_package_writes_in_this_way() -> None:
                 modes = [one.value for one in node.args if isinstance(one, ast.Constant) and isinstance(one.value, str)]
                 found |= {str(path.relative_to(root))} if any(set(mode) & set("wax+") for mode in modes) else set()
     assert found == reasons
+
+
+@pytest.mark.parametrize("folder", ["/proc/self/fd", "/dev/fd"])
+def test_a_pipe_without_a_name_is_written_to(folder: str) -> None:
+    """As a shell gives it for `--out >(cat)`: a link to `pipe:[NUMBER]`, which is no path."""
+    if not Path(folder).is_dir():
+        pytest.skip(f"this system has no {folder}")
+    reads, writes = os.pipe()
+    try:
+        path = Path(folder) / str(writes)
+        assert check_writable(path) == path
+        write_file(path, b"all of it")
+        assert os.read(reads, 100) == b"all of it"
+    finally:
+        os.close(reads)
+        os.close(writes)
+
+
+def test_a_pipe_without_a_name_whose_reader_has_gone_is_an_error() -> None:
+    reads, writes = os.pipe()
+    os.close(reads)
+    try:
+        with pytest.raises(InputError, match=r"could not be written: (it is a pipe that nobody reads|whoever read)"):
+            write_file(f"/proc/self/fd/{writes}", b"x")
+    finally:
+        os.close(writes)
+
+
+def test_a_deleted_file_is_not_written_to_through_its_handle(tmp_path: Path) -> None:
+    with (tmp_path / "gone").open("wb") as file:
+        (tmp_path / "gone").unlink()
+        write_file(f"/proc/self/fd/{file.fileno()}", b"x")
+    assert [path.name for path in tmp_path.iterdir()] == ["gone (deleted)"]

@@ -115,6 +115,19 @@ SITE: Any = TRACE.sites[0]
         ),
         (lambda: SITE.place(10**5000),
          "head: a whole number of 16610 bits, more than 64, was given; expected a whole number."),
+        (lambda: library.ask("effective", TRACE, value_bias="no"),
+         "value_bias='no' was given; expected True or False."),
+        (lambda: library.ask("effective", TRACE, layers=[True]),
+         "layers=[True] was given; expected a list of whole numbers or None."),
+        (lambda: library.ask("effective", TRACE, layers=0),
+         "layers=0 was given; expected a list of whole numbers or None."),
+        (lambda: library.compare(TRACE, ["attention", "effective"], heads="01"),
+         "heads='01' was given; expected a list of whole numbers or None."),
+        (lambda: library.compare(TRACE, ["attention", "effective"], value_bias=1),
+         "value_bias=1 was given; expected True or False."),
+        (lambda: library.RunOptions(seed=-1), "seed=-1 was given; expected a whole number, at least 0."),
+        (lambda: library.attention_alternative(TRACE, 0, 0, seed=-1),
+         "seed=-1 was given; expected a whole number, at least 0."),
         (lambda: library.report(TRACE, path="x", cannonical="all"),
          "report_page() takes no argument `cannonical`; did you mean `canonical`?"),
     ],
@@ -125,6 +138,44 @@ def test_errors(call: Callable[[], Any], said: str) -> None:
         call()
     assert str(caught.value) == said
     assert isinstance(caught.value, TypeError)
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda: library.effective(TRACE, heads=[]), "heads=[] was given; expected at least one, or None for all."),
+        (lambda: library.ask("effective", TRACE, layers=[]),
+         "layers=[] was given; expected at least one, or None for all."),
+        (lambda: library.attention_maps(TRACE, 0, 0, maps=[]),
+         "maps=[] was given; there are raw, effective, null, effective_simplex_span, canonical, or None for all."),
+        (lambda: library.attention_maps(TRACE, 0, 0, maps=["nobody"]),
+         "maps=['nobody'] was given; there are raw, effective, null, effective_simplex_span, canonical, or None for"
+         " all."),
+        (lambda: library.attention_maps(TRACE, 0, 0, maps=["gradient_attention"]),
+         "gradient_attention is of an outcome: ask it by itself, identiscope.gradient_attention(trace, outcome=…)."),
+        (lambda: library.rollout(TRACE, stream=""), "stream '' was asked for; this model has tokens."),
+        (lambda: TRACE.parts(stream="nobody"), "stream='nobody' was given; this trace has tokens."),
+        (lambda: TRACE.blocks(stream="nobody"), "stream='nobody' was given; this trace has tokens."),
+        (lambda: library.RunOptions().settings_of("nobody"), "there is no method 'nobody'; there are attention, "),
+        (lambda: library.attention_maps(TRACE, 0, 0).identiscope.table(largest=0),
+         "largest=0 was given; expected at least 1, or None for all rows."),
+        (lambda: library.IdentifiableSelfAttention(8, 2).head_values(torch.ones(2, 2)),
+         "inputs of shape [2, 2] in float32 were given; expected one text [n, 8] in floating point."),
+    ],
+)  # fmt: skip
+def test_values_that_are_of_the_right_type_and_still_none(call: Callable[[], Any], said: str) -> None:
+    with pytest.raises(InputError) as caught:
+        call()
+    assert str(caught.value).startswith(said)
+
+
+def test_maps_of_a_unit_of_their_own_do_not_stand_beside_attention() -> None:
+    maps = identiscope.attention_maps(TRACE, 0, 0)
+    assert list(maps.data_vars) == ["raw", "effective", "null", "effective_simplex_span", "canonical"]
+    asked = identiscope.attention_maps(TRACE, 0, 0, ["weighted_norm"])
+    np.testing.assert_array_equal(
+        asked["weighted_norm"], identiscope.weighted_norm(TRACE)["weighted_norm"].isel(layer=0, head=0)
+    )
 
 
 def test_what_is_checked_looks_as_it_was_written() -> None:

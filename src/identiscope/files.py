@@ -81,7 +81,7 @@ def replacing(path: str | Path) -> Iterator[Path]:
 def check_writable(path: str | Path) -> Path:
     """Refuse a path that cannot be written, before the work that was to go there; else where its links lead."""
     with saying(path):
-        place = Path(os.path.realpath(path))
+        place = _place(path)
         found = _status(place)
         mode = stat.S_IFREG if found is None else found.st_mode
         if stat.S_ISDIR(mode):
@@ -95,6 +95,14 @@ def check_writable(path: str | Path) -> Path:
             raise InputError(
                 f"{printable(path)} cannot be written: {printable(place.parent)} is no directory, or not writable."
             )
+    return place
+
+
+def _place(path: str | Path) -> Path:
+    """Where links lead; a pipe without a name, as a shell's `>(cat)` gives, has only the path that leads to it."""
+    place = Path(os.path.realpath(path))
+    if not place.exists() and (given := _status(Path(path))) is not None and not stat.S_ISREG(given.st_mode):
+        return Path(path)
     return place
 
 

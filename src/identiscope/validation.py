@@ -105,7 +105,17 @@ def rules_of(function: Callable[..., Any]) -> dict[str, Expected]:
     parameters = inspect.signature(function).parameters.values()
     several = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     found = {one.name: expected(resolved(one.annotation, function)) for one in parameters if one.kind not in several}
-    return {name: one for name, one in found.items() if one is not None}
+    return {name: _not_negative(one) if name == "seed" else one for name, one in found.items() if one is not None}
+
+
+def _not_negative(rule: Expected) -> Expected:
+    """What a rule takes, but for numbers below zero: not every generator can be given such a seed."""
+
+    def take(value: Any) -> Any:
+        found = rule.take(value)
+        return REFUSED if isinstance(found, int) and found < 0 else found
+
+    return Expected(take, f"{rule.words}, at least 0", rule.plural)
 
 
 def checked_values(function: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Any]:

@@ -324,6 +324,8 @@ def changed_config(tmp_path: Path, **changes: Any) -> Path:
     ("changes", "message"),
     [
         ({"num_hidden_layers": 100_000}, "says num_hidden_layers = 100000; at most 2,048 layers"),
+        ({"num_hidden_layers": -1}, "says num_hidden_layers = -1; expected a count, which is never negative"),
+        ({"num_attention_heads": -4}, "says num_attention_heads = -4; expected a count"),
         ({"hidden_size": 2**20, "num_attention_heads": 4}, "describes a model of .* GiB, and its weights have"),
         ({"vocab_size": 2**34}, "describes a model of 2,048.0 GiB, and its weights have 0.000"),
         ({"max_position_embeddings": 2**40}, "describes a model of"),
@@ -353,3 +355,13 @@ def test_a_damaged_tokenizer_is_called_damaged(tmp_path: Path, name: str, conten
     for path in folder.glob("tokenizer*"):
         path.unlink()
     assert identiscope.load(folder).tokenizer is None
+
+
+def test_a_tokenizer_whose_vocabulary_is_missing_is_not_called_damaged(tmp_path: Path) -> None:
+    folder = save_tiny(tmp_path / "model")
+    (folder / "tokenizer.json").unlink()
+    with pytest.raises(
+        identiscope.ModelError, match=r"there is a tokenizer_config.json, but no tokenizer.json"
+    ) as said:
+        identiscope.load(folder)
+    assert "damaged" not in str(said.value)

@@ -11,8 +11,8 @@ pytestmark = pytest.mark.long
 
 
 def test_whatever_the_bytes_are_it_is_an_answer_or_an_error_of_ours() -> None:
-    outcome = fuzz(250, seed=20)
-    assert outcome.cases == 250 and outcome.failures == ()
+    outcome = fuzz(500, seed=20)
+    assert outcome.cases == 500 and outcome.failures == ()
 
 
 def test_the_fuzz_can_fail(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,7 @@
 """The Ray engine on real clusters: the same bytes, whatever is killed; nobody is let in, nothing is left behind."""
 
 import json
+import logging
 import os
 import shutil
 import signal
@@ -19,6 +20,7 @@ import pytest
 from identiscope.errors import InputError
 from identiscope.runs.compute.options import RunOptions
 from identiscope.runs.compute.run import run_corpus
+from identiscope.runs.engines import ray as ray_engine
 from identiscope.runs.engines import ray_cluster
 from identiscope.runs.engines.ray_cluster import check_ray
 from tiny_text_model import contents, save_tiny, words
@@ -254,6 +256,16 @@ def test_the_head_is_started_anew(
     assert contents(prepared[2] / "anew") == expected and gone(keeper.actors)
 
 
+def test_the_head_is_started_anew_behind_the_client(
+    prepared: tuple[Path, Path, Path], expected: dict[str, bytes], keeper: Keeper
+) -> None:
+    code, said = command_line(prepared, "client-anew", keeper.client, lambda: keeper.ask("restart"))
+    assert code == 2 and said.startswith(f"error: the Ray cluster at {keeper.client} "), said
+    assert "the same command goes on" in said and len(said.splitlines()) == 1, said
+    assert command_line(prepared, "client-anew", keeper.client) == (0, "")
+    assert contents(prepared[2] / "client-anew") == expected and gone(keeper.actors)
+
+
 @pytest.mark.parametrize(
     "address", ["nonsense", "", "ray://", "host:", ":6379", "host:0", "host:99999", "a b:1", "h:x"]
 )
@@ -336,3 +348,44 @@ def test_a_head_that_is_gone_is_seen_while_its_workers_go_on(silent: int, monkey
     with pytest.raises(ray_cluster.LostCluster, match=r"does not answer any more.*the same command goes on"):
         gone.look()
     assert gone.lost and not well.lost
+
+
+def test_what_grpc_says_of_a_lost_head_is_said_in_our_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ray's client lets it through as it is when the head was started anew."""
+    grpc = pytest.importorskip("grpc")
+
+    class Inactive(grpc.RpcError):  # type: ignore[misc, name-defined]
+        def details(self) -> str:
+            return "Failed to serialize response!\nand more"
+
+    def fails(*_: object, **__: object) -> None:
+        raise Inactive
+
+    actor = SimpleNamespace(load=SimpleNamespace(remote=lambda: "asked"))
+    stand_in = SimpleNamespace(
+        remote=lambda **_: lambda _: SimpleNamespace(remote=lambda _: actor), wait=fails, is_initialized=lambda: True,
+        kill=fails, exceptions=SimpleNamespace(RayTaskError=ZeroDivisionError, RayError=ZeroDivisionError),
+    )  # fmt: skip
+    monkeypatch.setattr(ray_engine, "import_ray", lambda: stand_in)
+    work = SimpleNamespace(manifest={"model": {}})
+    health = ray_cluster.Health(None)
+    tasks = iter([SimpleNamespace(number=0)])
+    with pytest.raises(ray_cluster.LostCluster, match=r"started anew \(Failed to serialize response!\).*same command"):
+        list(ray_engine._results(work, tasks, 1, health))  # type: ignore[arg-type]
+    assert health.lost
+
+
+def test_threads_of_rays_client_are_silent_when_a_cluster_was_lost() -> None:
+    client = logging.getLogger("ray.util.client")
+    before = client.level
+    try:
+        with ray_cluster._quiet():
+            assert not logging.getLogger("ray.util.client.dataclient").isEnabledFor(logging.ERROR)
+        assert client.level == before
+        with pytest.raises(ray_cluster.LostCluster), ray_cluster._quiet():
+            ray_cluster.Health(None).give_up("is gone")
+        for name in ("dataclient", "logsclient"):
+            assert not logging.getLogger(f"ray.util.client.{name}").isEnabledFor(logging.ERROR)
+    finally:
+        client.setLevel(before)
+        logging.getLogger("ray.util.client.logsclient").disabled = False

@@ -27,6 +27,7 @@ from identiscope.methods.signatures import choices_of
 from identiscope.methods.trace_fields import TraceFields, chosen_stream
 from identiscope.progress import Progress
 from identiscope.results import make_result
+from identiscope.validation import checked_values
 
 if TYPE_CHECKING:
     from identiscope.capture import Site, Trace
@@ -43,6 +44,15 @@ def ask(name: str, trace: "Trace", *, progress: Progress | None = None, **option
     progress(done, total) is called as the work goes on.
     """
     one = method(name)
+    # Names first: what is not an option has no hint to be checked against.
+    bound(one, options)
+    return ask_unchecked(one, trace, checked_values(function_of(name), options), progress)
+
+
+def ask_unchecked(
+    one: Method, trace: "Trace", options: Mapping[str, Any], progress: Progress | None = None
+) -> xr.Dataset:
+    """The same with options that were checked, or that identiscope itself gives."""
     call = bound(one, options)
     return _ASKED[one.family.scope](one, trace, call, progress)
 
@@ -211,6 +221,8 @@ _ASKED: Mapping[str, Callable[[Method, "Trace", Call, Progress | None], xr.Datas
 
 
 def _only_layers(result: xr.Dataset, layers: Sequence[int]) -> xr.Dataset:
+    if "layer" not in result.coords:
+        raise InputError(f"layers={list(layers)} was given; {result.attrs['method']} gives one answer for all layers.")
     known = [int(layer) for layer in result["layer"].values]
     missing = [layer for layer in layers if layer not in known]
     if missing or not layers:
@@ -307,7 +319,7 @@ def _public_function(one: Method, own_function: Callable[..., Any] | None) -> Ca
 
     def asked(*args: Any, **kwargs: Any) -> xr.Dataset:
         given = signature.bind(*args, **kwargs).arguments
-        return ask(one.name, given.pop("trace"), **given)
+        return ask_unchecked(one, given.pop("trace"), given, given.pop("progress", None))
 
     asked.__signature__ = signature  # type: ignore[attr-defined]
     asked.__name__ = asked.__qualname__ = one.name

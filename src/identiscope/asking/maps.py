@@ -47,8 +47,10 @@ def attention_maps(
     names = map_names("weights") if maps is None else tuple(maps)
     known = {one.name for one in of_kind("map")}
     unknown = [name for name in names if name not in map_names() and name not in known]
-    if unknown:
-        raise InputError(f"there are no maps {unknown}; there are {', '.join(map_names())}.")
+    if unknown or not names:
+        raise InputError(
+            f"maps={list(unknown or names)} was given; there are {', '.join(map_names())}, or None for all."
+        )
     site = chosen_sites(trace, [layer], attention, stream)[0]
     own_head = layer_fields(site, trace.streams).of_head(head)
     # In float64, the raw one in any case, and one more while a map is made.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import xarray as xr
 
-from identiscope.asking.ask import ask, bound
+from identiscope.asking.ask import ask_unchecked, bound
 from identiscope.errors import InputError
 from identiscope.linalg.devices import as_numpy
 from identiscope.methods.fields import chosen_sites
@@ -39,7 +39,7 @@ def scored(one: Method, trace: "Trace", runs: OutcomeRuns, stream: str, options:
 
 
 def _of_score(one: Method, trace: "Trace", stream: str, read: np.ndarray, options: Mapping[str, Any]) -> Scored:
-    result = ask(one.name, trace, stream=stream, **options)
+    result = ask_unchecked(one, trace, {"stream": stream, **options})
     name = main_array(result, ("input",))
     error = result[f"{name}_error"].values if f"{name}_error" in result else None
     promised, residual = (float(result.attrs.get(part, np.nan)) for part in ("promised_sum", "residual"))
@@ -52,7 +52,7 @@ def _of_mixture(one: Method, trace: "Trace", stream: str, read: np.ndarray, opti
     # Only what the outcome reads is needed, of a method that can do with less.
     if "tokens" in own:
         known["tokens"] = np.flatnonzero(read).tolist()
-    result = ask(one.name, trace, stream=stream, **_last_layer(one, trace, stream), **known)
+    result = ask_unchecked(one, trace, {"stream": stream, **_last_layer(one, trace, stream), **known})
     name = main_array(result, ("layer", "output", "input"))
     last = result[name].isel(layer=-1).transpose("output", "input").values.astype(np.float64)
     seen = read > 0
@@ -82,7 +82,8 @@ def _of_map(one: Method, trace: "Trace", stream: str, read: np.ndarray, options:
     rolled = np.eye(count)
     for begin in range(0, len(sites), together):
         layers = [site.layer for site in sites[begin : begin + together]]
-        result = ask(one.name, trace, layers=layers, attention=sites[0].kind, stream=stream, **options)
+        choice = {"layers": layers, "attention": sites[0].kind, "stream": stream}
+        result = ask_unchecked(one, trace, {**choice, **options})
         name = main_array(result, ("layer", "head", "query", "key"))
         for mean in result[name].transpose("layer", "head", "query", "key").values.astype(np.float64).mean(1):
             rolled = (one.residual * np.eye(count) + (1 - one.residual) * mean) @ rolled

@@ -272,10 +272,21 @@ def _read_tokenizer(source: str, name: str, options: dict[str, Any]) -> Any:
     except Exception as error:  # transformers and the parsers below it raise nearly every kind
         if not has_files or "gguf_file" in options:
             return None
+        if not _has_vocabulary(folder):
+            raise ModelError(
+                f"the tokenizer of {name} is not whole: there is a tokenizer_config.json, but no tokenizer.json, nor a"
+                " vocabulary that it could be made of. Save it again, or give one: load(model, tokenizer)."
+            ) from error
         raise ModelError(
             f"the tokenizer of {name} is there, and damaged or not of a kind that can be read here. transformers said:"
             f" {_first_lines(error)[:300]} Save it again, or give one: load(model, tokenizer)."
         ) from error
+
+
+def _has_vocabulary(folder: Path) -> bool:
+    """Whether a directory has more of a tokenizer than its settings."""
+    files = (path.name for pattern in _TOKENIZER_FILES for path in folder.glob(pattern))
+    return any(name != "tokenizer_config.json" for name in files)
 
 
 def _first_lines(error: BaseException) -> str:

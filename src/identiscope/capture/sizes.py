@@ -12,6 +12,12 @@ from identiscope.linalg.free_memory import check_free, in_words
 
 #: More layers than any model has; to build so many takes minutes.
 MOST_LAYERS = 2048
+#: What is counted in configurations, by the names that families have for it.
+_COUNTS = frozenset(
+    ("num_hidden_layers", "num_layers", "n_layer", "n_layers", "encoder_layers", "decoder_layers", "num_decoder_layers",
+     "num_attention_heads", "num_key_value_heads", "num_heads", "n_head", "n_heads", "encoder_attention_heads",
+     "decoder_attention_heads", "hidden_size", "d_model", "n_embd", "head_dim"),
+)  # fmt: skip
 #: How many times the bytes of its files a model may take in memory: they may hold four bits where memory holds 32.
 MOST_TIMES = 16
 #: What a model may take in any case, such as for tables that are computed and not saved.
@@ -29,6 +35,11 @@ def check_size(config: Any, known: Any, source: str, name: str, dtype: torch.dty
             raise ModelError(
                 f"the configuration of {name} says {key} = {count}; at most {MOST_LAYERS:,} layers are taken. Check its"
                 " config.json."
+            )
+        if key in _COUNTS and count < 0:
+            raise ModelError(
+                f"the configuration of {name} says {key} = {count}; expected a count, which is never negative. Check"
+                " its config.json."
             )
     folder = Path(source)
     if not folder.is_dir():

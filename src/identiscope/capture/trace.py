@@ -1,6 +1,6 @@
 """What one forward pass showed: tokens, hidden states, and every attention call, immutable and verified."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -16,7 +16,7 @@ from identiscope.errors import CaptureError, InputError
 
 if TYPE_CHECKING:
     from identiscope.capture.blocks import RecognisedBlocks
-    from identiscope.capture.outcome import Given, Outcome
+    from identiscope.capture.outcome import Outcome
     from identiscope.capture.runner import Runner
     from identiscope.linalg.parts import StreamParts
 
@@ -194,7 +194,7 @@ class Trace:
         """
         from identiscope.capture.blocks import find_blocks
 
-        return find_blocks(self, stream, summed=summed)
+        return find_blocks(self, None if stream is None else self._stream(stream).name, summed=summed)
 
     def parts(self, stream: str | None = None) -> "StreamParts":
         """What each layer of a stream adds to it, part by part, found in the running model and verified there."""
@@ -202,10 +202,15 @@ class Trace:
 
         name = self.main.name if stream is None else stream
         if name not in self._parts:
-            self._parts[name] = parts_or_error(self, self.streams[name])
+            self._parts[name] = parts_or_error(self, self._stream(name))
         return self._parts[name]
 
-    def outcome(self, given: "Given" = None) -> "Outcome":
+    def _stream(self, name: str) -> Stream:
+        if name not in self.streams:
+            raise InputError(f"stream={name!r} was given; this trace has {', '.join(self.streams)}.")
+        return self.streams[name]
+
+    def outcome(self, given: str | int | Callable[..., Tensor] | None = None) -> "Outcome":
         """A number that the model gives for this text, in words (a word, a class, `A-B`, `similarity:TEXT`), or by a
         function of what a run returns; without, the usual one of such a model.
 

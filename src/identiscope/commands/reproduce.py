@@ -125,7 +125,6 @@ def _write(made: Any, out: Path, title: str, about: list[tuple[str, str]]) -> No
     screen = console()
     figures: list[Any] = []
     missing: list[tuple[str, str]] = []
-    words = {True: "holds", False: "does not hold", None: "undecided"}
     make_directory(out)
     path = write_page(out, title, about, figures, missing)
     try:
@@ -137,7 +136,7 @@ def _write(made: Any, out: Path, title: str, about: list[tuple[str, str]]) -> No
                 screen.print(f"figure {item.number}: {item.title}", markup=False)
                 for claim in item.claims:
                     screen.print(
-                        f"  {claim.statement}: published {claim.published}; here {claim.here}: {words[claim.holds]}",
+                        f"  {claim.statement}: published {claim.published}; here {claim.here}: {claim.verdict}",
                         markup=False, style="dim" if claim.holds is None else None,
                     )  # fmt: skip
             path = write_page(out, title, about, figures, missing)

@@ -142,6 +142,11 @@ def _perturb(
 
     used = set(result["representative"].values.tolist()) if "representative" in result else set(range(len(texts)))
     others = [text for number, text in enumerate(texts) if number not in used]
+    if not others:
+        screen.print(
+            "W was taken from the texts that are perturbed, which favours what keeps it; leave --all-texts out, or give"
+            " more texts, to have W from others.\n", markup=False,
+        )  # fmt: skip
     with progress_bar(f"perturbing {place[0]}.{place[1]}") as moved:
         effects = perturbation_effects(
             model, (others or texts)[:MOST_PERTURBED], *place, structure=result, sets=options["sets"],

@@ -238,6 +238,8 @@ class LayerFields:
 
     def of_heads(self, heads: Sequence[int]) -> "LayerFields":
         """Some heads alone, each with values of its own."""
+        if not heads:
+            raise InputError("heads=[] was given; expected at least one, or None for all.")
         for head in heads:
             self.site.place(head)
         places = [self.heads.index(head) for head in heads]
@@ -292,6 +294,8 @@ def chosen_sites(
     trace: "Trace", layers: Sequence[int] | None = None, attention: str | None = None, stream: str | None = None
 ) -> list["Site"]:
     """The sites of one kind of attention, in order of their layers."""
+    if layers is not None and not len(layers):
+        raise InputError("layers=[] was given; expected at least one, or None for all.")
     sites = [
         site
         for site in trace.sites

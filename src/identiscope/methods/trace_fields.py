@@ -231,7 +231,7 @@ class TraceFields:
 def chosen_stream(trace: "Trace", name: str | None) -> "Stream":
     """The stream of that name; the decoder's by default if there is one, or else the first."""
     names = list(trace.streams)
-    chosen = name or ("decoder" if "decoder" in names else names[0])
+    chosen = ("decoder" if "decoder" in names else names[0]) if name is None else name
     if chosen not in names:
         raise InputError(f"stream {chosen!r} was asked for; this model has {', '.join(names)}.")
     return trace.streams[chosen]

@@ -16,6 +16,7 @@ from identiscope.papers.brunner2020.attention import attention_figures
 from identiscope.papers.brunner2020.attribution import attribution_figures, tag_figures
 from identiscope.papers.brunner2020.setup import FULL, Budget, Data
 from identiscope.papers.brunner2020.tokens import checkpoint_figure, token_figures
+from identiscope.papers.untrained import NULL_TEXTS, beside_untrained
 from identiscope.progress import Progress, tell
 from identiscope.views.plots.figures import Figure, Missing
 
@@ -44,7 +45,14 @@ def _parts(
     yield (
         "attention",
         _or_missing(
-            data.wiki, "1a, 1b, 1c, 5, 6", "--wiki", lambda texts: attention_figures(model, texts[: budget.wiki])
+            data.wiki,
+            "1a, 1b, 1c, 5, 6",
+            "--wiki",
+            lambda texts: beside_untrained(
+                attention_figures(model, texts[: budget.wiki]),
+                model,
+                lambda null: attention_figures(null, texts[:NULL_TEXTS]),
+            ),
         ),
     )
     shown = {name: data.names.get(name, name) for name in ("MRPC", "CoLA", "MNLI")}
@@ -89,17 +97,33 @@ def _parts(
                 texts,
                 numbers or "3a, 3b, 4a, 4b, 18, 19–25",
                 f"--{name.lower()}",
-                lambda texts, name=name, numbers=numbers: attribution_figures(  # type: ignore[misc]
-                    model, texts[: budget.attributed], name, budget.probes, others=numbers, shown=shown[name]
+                lambda texts, name=name, numbers=numbers: _attributed(  # type: ignore[misc]
+                    model, texts[: budget.attributed], name, numbers, shown[name], budget
                 ),
             ),
         )
     yield (
         "parts of speech",
         _or_missing(
-            data.pos, "26–37", "--pos", lambda texts: tag_figures(model, texts[: budget.attributed], budget.probes)
+            data.pos,
+            "26–37",
+            "--pos",
+            lambda texts: beside_untrained(
+                tag_figures(model, texts[: budget.attributed], budget.probes),
+                model,
+                lambda null: tag_figures(null, texts[:NULL_TEXTS], budget.probes),
+            ),
         ),
     )
+
+
+def _attributed(
+    model: Model, texts: list[Text], name: str, numbers: str | None, shown: str, budget: Budget
+) -> Iterator[Figure | Missing]:
+    def make(of: Model, given: list[Text]) -> Iterator[Figure | Missing]:
+        return attribution_figures(of, given, name, budget.probes, others=numbers, shown=shown)
+
+    return beside_untrained(make(model, texts), model, lambda null: make(null, texts[:NULL_TEXTS]))
 
 
 def _or_missing(

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from identiscope.capture import load
 from identiscope.papers.bhardwaj2021.comparison import compare_attention
 from identiscope.papers.bhardwaj2021.training import TrainingRecipe
 from identiscope.papers.structure_draft.claims import (
@@ -19,6 +20,7 @@ from identiscope.papers.structure_draft.corpus_structure import corpus_structure
 from identiscope.papers.structure_draft.perturbation import perturbation_effects
 from identiscope.papers.structure_draft.reversal import reversal_damage, reversal_perturbations, reversal_structure
 from identiscope.papers.structure_draft.reversal_model import ReversalConfig, reversal_accuracy, train_reversal
+from identiscope.papers.untrained import beside_untrained
 from identiscope.progress import Progress, tell
 from identiscope.views.plots.figures import Figure, Missing, Panel
 
@@ -101,16 +103,21 @@ def _transformer(
     # W from other texts than those that are perturbed: their own would favour their own structure.
     count = min(budget.perturbed, len(texts) // 2)
     given, others = list(texts)[:count], list(texts)[count : count + STRUCTURE_TEXTS]
-    structure = corpus_structure(
-        model, others, layers=[head[0]], layout="aligned", representatives=len(others) >= STRUCTURE_TEXTS // 2,
-        truncate=True,
-    )  # fmt: skip
-    found = perturbation_effects(model, given, *head, structure=structure, sets=budget.sets, truncate=True)
-    yield Figure(
-        "perturbations, transformer", f"Which distance predicts the effect, layer {head[0]}, head {head[1]}",
-        f"{len(given)} texts, W from {len(others)} others", (Panel("prediction", found),),
-        tuple(perturbation_claims(found)),
-    )  # fmt: skip
+
+    def make(of: Any) -> Iterator[Figure]:
+        structure = corpus_structure(
+            of, others, layers=[head[0]], layout="aligned", representatives=len(others) >= STRUCTURE_TEXTS // 2,
+            truncate=True,
+        )  # fmt: skip
+        found = perturbation_effects(of, given, *head, structure=structure, sets=budget.sets, truncate=True)
+        yield Figure(
+            "perturbations, transformer", f"Which distance predicts the effect, layer {head[0]}, head {head[1]}",
+            f"{len(given)} texts, W from {len(others)} others", (Panel("prediction", found),),
+            tuple(perturbation_claims(found)),
+        )  # fmt: skip
+
+    loaded = load(model)
+    yield from beside_untrained(make(loaded), loaded, make)
 
 
 def _classifiers(labelled: Sequence[tuple[str, str]] | None, budget: StructureBudget) -> Iterator[Figure | Missing]:

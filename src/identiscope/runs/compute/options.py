@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from identiscope.asking.ask import bound, function_of
 from identiscope.errors import ArgumentError, InputError
-from identiscope.methods.registry import METHODS
+from identiscope.methods.registry import METHODS, method
 from identiscope.runs.compute.explanations import checked_settings
 from identiscope.runs.compute.filling import RunMethod
 from identiscope.runs.compute.methods import DEFAULT, EXPLAIN, RUN_METHODS
@@ -62,6 +62,7 @@ class RunOptions:
 
     def settings_of(self, name: str) -> dict[str, Any]:
         """The options that a method was set to, checked as those of its public function are."""
+        name = name if name == EXPLAIN else method(name).name
         given = settings_of(self.settings, name)
         if not given:
             return {}

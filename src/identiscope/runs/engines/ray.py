@@ -10,7 +10,7 @@ from identiscope.capture.placement import kind_of_device
 from identiscope.errors import IdentiscopeError, InputError
 from identiscope.runs.compute.batch import Worker
 from identiscope.runs.compute.shard import Moved, ShardTask, compute_shard
-from identiscope.runs.engines.ray_cluster import Health, connected, import_ray
+from identiscope.runs.engines.ray_cluster import Health, connected, import_ray, lost_connection
 from identiscope.runs.engines.work import Work
 from identiscope.runs.format.shards import ShardFiles
 
@@ -126,9 +126,9 @@ def _results(work: Work, tasks: Iterator[ShardTask], workers: int, health: Healt
             give(actor)
             if shard is not None:
                 yield shard
-    except ConnectionError as error:
-        # Ray's client has no other way to say it.
-        health.give_up(f"does not answer any more ({_first_line(error)})")
+    except lost_connection() as error:
+        # Ray's client has no other way to say it; of a head that was started anew it lets gRPC's own error through.
+        health.give_up(f"does not answer any more, or was started anew ({_first_line(error)})")
     finally:
         # On a cluster that stays, nothing of ours does. Of one that is lost no worker is let go of while connected:
         # Ray would write on the terminal that it cannot tell.
@@ -143,8 +143,10 @@ def _end(ray: Any, actor: Any) -> None:
             ray.kill(actor)
 
 
-def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
+def _first_line(error: BaseException) -> str:
+    details = getattr(error, "details", None)
+    said = str(details() if callable(details) else error)
+    return (said.splitlines() or [type(error).__name__])[0].rstrip(".")
 
 
 def _give_up(losses: "Counter[int | None]", number: int | None, workers: int, error: Exception) -> None:

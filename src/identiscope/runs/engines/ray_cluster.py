@@ -44,6 +44,15 @@ def import_ray() -> Any:
     return ray
 
 
+def lost_connection() -> tuple[type[BaseException], ...]:
+    """What is raised when a cluster is gone: what Ray's client says, and gRPC, where that is there."""
+    try:
+        import grpc
+    except ImportError:
+        return (ConnectionError,)
+    return (ConnectionError, grpc.RpcError)
+
+
 @contextmanager
 def connected(workers: int, address: str | None) -> Iterator["Health"]:
     """Be connected to the cluster at `address`, or to one of this machine that ends with the block.
@@ -62,10 +71,13 @@ def connected(workers: int, address: str | None) -> Iterator["Health"]:
     _reach(where)
     with _quiet():
         _join(ray, where)
+        health = Health(where)
         try:
-            yield Health(where)
+            yield health
         finally:
-            ray.shutdown()
+            # Of a cluster that is lost there is nobody to take leave of.
+            with suppress(*(lost_connection() if health.lost else ())):
+                ray.shutdown()
 
 
 def _join(ray: Any, address: str) -> None:
@@ -173,14 +185,21 @@ def _quiet() -> Iterator[None]:
     from ray._private import worker
 
     before, worker._worker_logs_enabled = getattr(worker, "_worker_logs_enabled", True), False
-    client = logging.getLogger("ray.util.client")
-    level = client.level
-    client.setLevel(logging.ERROR)
+    # The threads of Ray's client speak of a lost connection as an error, and go on for a while when it is over. That of
+    # its logs has a level of its own, which Ray sets when it connects.
+    client, logs = (logging.getLogger(f"ray.util.client{name}") for name in ("", ".logsclient"))
+    said = client.level, logs.disabled
+    client.setLevel(logging.CRITICAL)
+    logs.disabled = True
     try:
         yield
+    except LostCluster:
+        said = logging.CRITICAL, True
+        raise
     finally:
         worker._worker_logs_enabled = before
-        client.setLevel(level)
+        client.setLevel(said[0])
+        logs.disabled = said[1]
 
 
 class Health:

@@ -10,7 +10,7 @@ from identiscope.results import save_result
 from identiscope.views.plots.figures import Claim, Figure
 from identiscope.views.plots.plotting import plot, save_figure
 
-_HOLDS = {True: ("holds", "holds"), False: ("fails", "does not hold"), None: ("open", "undecided")}
+_HOLDS = {True: "holds", False: "fails", None: "open"}
 
 _STYLE = """
 :root { color-scheme: light dark; --line: #8886; --quiet: #767676; }
@@ -70,6 +70,8 @@ def write_page(
     held = [claim.holds for figure, _ in figures for claim in figure.claims]
     yes, no, unknown = (held.count(answer) for answer in (True, False, None))
     counted = f"{yes} of {len(held)} claims hold, {no} do not, {unknown} cannot be decided."
+    if by_shape := sum(bool(claim.untrained) for figure, _ in figures for claim in figure.claims):
+        counted += f" Of those that hold, {by_shape} hold of an untrained model of the same shape too."
     facts = "".join(f"<tr><th scope='row'>{escape(name)}</th><td>{escape(value)}</td></tr>" for name, value in about)
     page = f"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
@@ -88,11 +90,11 @@ other data.</p><div class="wide"><table class="claims"><thead><tr><th>figure</th
 
 
 def _row(figure: Figure, claim: Claim) -> str:
-    name, words = _HOLDS[claim.holds]
+    name = "open" if claim.untrained else _HOLDS[claim.holds]
     return (
         f"<tr><td><a href='#figure-{_plain(figure.number)}'>{escape(figure.number)}</a></td>"
         f"<td>{escape(claim.statement)}<div class='data'>{escape(claim.source)}</div></td>"
-        f"<td class='{name}'>{words}</td><td>{escape(claim.published)}</td>"
+        f"<td class='{name}'>{claim.verdict}</td><td>{escape(claim.published)}</td>"
         f"<td>{escape(claim.here)}<div class='data'>{escape(figure.data)}</div></td>"
         f"<td class='rule'>{escape(claim.rule)}</td></tr>"
     )

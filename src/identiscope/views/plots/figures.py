@@ -17,7 +17,8 @@ class Claim:
     statement: the claim. source: where the paper makes it: section, figure and, where that helps, its words. published:
     the numbers or words that were published, or that it was expected and not measured. rule: what is asked of the
     numbers for it to hold. here: what came out. holds: None where that cannot be decided, such as for a number of
-    another model, or where the interval covers the threshold.
+    another model, or where the interval covers the threshold. untrained: whether it holds, too, of a model of the same
+    shape that learnt nothing; None where that was not tried, or cannot be decided.
     """
 
     statement: str
@@ -26,6 +27,20 @@ class Claim:
     rule: str
     here: str
     holds: bool | None
+    untrained: bool | None = None
+
+    @property
+    def verdict(self) -> str:
+        """What came of it, in words."""
+        if self.holds is None:
+            return "undecided"
+        if not self.holds:
+            return "does not hold"
+        return f"holds, and {OF_UNTRAINED}" if self.untrained else "holds"
+
+
+#: What holds by the shape of a model alone.
+OF_UNTRAINED = "holds of an untrained model of the same shape too: it says nothing of training"
 
 
 @dataclass(frozen=True, eq=False)

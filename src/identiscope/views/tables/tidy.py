@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
+from identiscope.errors import InputError
 from identiscope.methods.kinds import KINDS
 
 #: An axis with at most so many names, such as types of tokens, becomes columns.
@@ -30,6 +31,8 @@ def tidy(result: xr.Dataset, *, largest: int | None = None) -> pd.DataFrame:
     largest: only so many rows, those of the greatest size by `main_variable`. `table.attrs` holds `axes`, the `rows`
     there were, and what was `left_out`: variable → its axes.
     """
+    if largest is not None and largest < 1:
+        raise InputError(f"largest={largest} was given; expected at least 1, or None for all rows.")
     axes = row_axes(result)
     sizes = [result.sizes[axis] for axis in axes]
     rows = prod(sizes)

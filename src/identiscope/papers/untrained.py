@@ -1,0 +1,53 @@
+"""The null model of a claim: one of the same shape that never learnt. What holds of it says nothing of training."""
+
+import copy
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+
+import torch
+
+from identiscope.capture import Model
+from identiscope.views.plots.figures import Figure, Missing
+
+#: Claims are judged of the null model on at most so many texts: enough for an interval.
+NULL_TEXTS = 12
+
+
+def untrained(model: Model, seed: int = 0) -> Model | None:
+    """A model of the same class and configuration with the weights that it begins from; None of what has none."""
+    if not model.is_transformers:
+        return None
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        module = type(model.inner)(copy.deepcopy(model.config))
+    module = module.to(device=model.device, dtype=model.dtype).eval()
+    return replace(model, module=module, name=f"{model.name}, untrained")
+
+
+def beside_untrained(
+    made: Iterable[Figure | Missing], model: Model, make: Callable[[Model], Iterable[Figure | Missing]]
+) -> Iterator[Figure | Missing]:
+    """The same figures, their claims judged of the null model too where any holds; make: the figures of a model."""
+    figures = list(made)
+    holds = any(claim.holds for figure in figures if isinstance(figure, Figure) for claim in figure.claims)
+    null = untrained(model) if holds else None
+    if null is None:
+        yield from figures
+        return
+    judged = {
+        (figure.number, claim.statement): claim
+        for figure in make(null)
+        if isinstance(figure, Figure)
+        for claim in figure.claims
+    }
+    for figure in figures:
+        if isinstance(figure, Missing):
+            yield figure
+            continue
+        claims = []
+        for claim in figure.claims:
+            other = judged.get((figure.number, claim.statement))
+            if claim.holds and other is not None:
+                claim = replace(claim, here=f"{claim.here}; untrained: {other.here}", untrained=other.holds)
+            claims.append(claim)
+        yield replace(figure, claims=tuple(claims))
