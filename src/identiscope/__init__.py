@@ -167,14 +167,14 @@ def __getattr__(name: str) -> Any:
         )
         return __getattr__(_OLD[name])
     if name in _HOME:
-        found = getattr(import_module(_HOME[name]), name)
+        function = getattr(import_module(_HOME[name]), name)
     elif name in METHODS:
         from identiscope.asking.ask import function_of
 
         line, known = _ASKED.get(name, (None, None))
         if known is not None and line is METHODS[name]:
             return known
-        found = function_of(name)
+        function = function_of(name)
     else:
         raise AttributeError(f"module 'identiscope' has no attribute {name!r}")
     from identiscope.validation import check_methods, checked
@@ -188,14 +188,14 @@ def __getattr__(name: str) -> Any:
             one = getattr(sys.modules[home], other, None)
             if isinstance(one, type):
                 check_methods(one)
-    if callable(found) and not isinstance(found, type):
-        found = checked(found, name)
+    if callable(function) and not isinstance(function, type):
+        function = checked(function, name)
     if name in _HOME:
-        globals()[name] = found
+        globals()[name] = function
     else:
         # Not for good: a method may be registered for a while only, and another of its name after it.
-        _ASKED[name] = METHODS[name], found
-    return found
+        _ASKED[name] = METHODS[name], function
+    return function
 
 
 def __dir__() -> list[str]:

@@ -35,13 +35,13 @@ def opened(path: Path, *, most: int) -> Iterator[tuple[int, int]]:
     except (OSError, ValueError) as error:
         raise DamagedRun(f"{printable(path)} cannot be read: {error}.") from error
     try:
-        found = os.fstat(handle)
-        _refuse_other(path, found.st_mode)
-        if found.st_size > most:
+        status = os.fstat(handle)
+        _refuse_other(path, status.st_mode)
+        if status.st_size > most:
             raise DamagedRun(
-                f"{printable(path)} is damaged: it has {found.st_size} bytes, at most {most} can be right."
+                f"{printable(path)} is damaged: it has {status.st_size} bytes, at most {most} can be right."
             )
-        yield handle, found.st_size
+        yield handle, status.st_size
     except OSError as error:
         raise DamagedRun(f"{printable(path)} cannot be read: {error}.") from error
     finally:

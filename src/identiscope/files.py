@@ -82,14 +82,14 @@ def check_writable(path: str | Path) -> Path:
     """Refuse a path that cannot be written, before the work that was to go there; else where its links lead."""
     with saying(path):
         place = _place(path)
-        found = _status(place)
-        mode = stat.S_IFREG if found is None else found.st_mode
+        status = _status(place)
+        mode = stat.S_IFREG if status is None else status.st_mode
         if stat.S_ISDIR(mode):
             raise InputError(f"{printable(path)} is a directory; give a file.")
         if stat.S_ISBLK(mode) or stat.S_ISSOCK(mode):
             kind = "a block device" if stat.S_ISBLK(mode) else "a socket"
             raise InputError(f"{printable(path)} is {kind}, which nothing is written to from here; give a file.")
-        if found is not None and not os.access(place, os.W_OK):
+        if status is not None and not os.access(place, os.W_OK):
             raise InputError(f"{printable(path)} is read-only; change that, or name another place.")
         if stat.S_ISREG(mode) and not (place.parent.is_dir() and os.access(place.parent, os.W_OK | os.X_OK)):
             raise InputError(

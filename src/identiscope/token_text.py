@@ -27,8 +27,8 @@ def drawn_token(token: object) -> str:
     return shown_token(token).replace("$", r"\$")
 
 
-def _visible(found: re.Match[str]) -> str:
-    code = ord(found.group())
+def _visible(match: re.Match[str]) -> str:
+    code = ord(match.group())
     return "⏎" if code == 10 else f"U+{code:04X}"
 
 
@@ -62,12 +62,12 @@ def begins_word(tokens: Sequence[str], special: Sequence[bool]) -> list[bool]:
     [True, False, True]
     """
     marked = any(token.startswith(("Ġ", "▁")) for token in tokens)
-    found: list[bool] = []
+    begin: list[bool] = []
     for place, token in enumerate(tokens):
         after_break = place == 0 or special[place - 1] or is_punctuation(tokens[place - 1])
         begins = token.startswith(("Ġ", "▁", "Ċ")) if marked else not token.startswith("##")
-        found.append(begins or special[place] or after_break or is_punctuation(token))
-    return found
+        begin.append(begins or special[place] or after_break or is_punctuation(token))
+    return begin
 
 
 def joined_words(

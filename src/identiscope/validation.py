@@ -104,8 +104,8 @@ def rules_of(function: Callable[..., Any]) -> dict[str, Expected]:
     """What each argument of a function may be, by its hint; without those that let everything pass."""
     parameters = inspect.signature(function).parameters.values()
     several = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    found = {one.name: expected(resolved(one.annotation, function)) for one in parameters if one.kind not in several}
-    return {name: _not_negative(one) if name == "seed" else one for name, one in found.items() if one is not None}
+    rules = {one.name: expected(resolved(one.annotation, function)) for one in parameters if one.kind not in several}
+    return {name: _not_negative(one) if name == "seed" else one for name, one in rules.items() if one is not None}
 
 
 def _not_negative(rule: Expected) -> Expected:
@@ -130,10 +130,10 @@ def checked_values(function: Callable[..., Any], given: Mapping[str, Any]) -> di
 
 def _taken(rules: Mapping[str, Expected], name: str, value: Any) -> Any:
     rule = rules.get(name)
-    found = value if rule is None else rule.take(value)
-    if rule is not None and found is REFUSED:
+    converted = value if rule is None else rule.take(value)
+    if rule is not None and converted is REFUSED:
         raise ArgumentError(f"{_said(name, value)} was given; expected {rule.words}.")
-    return found
+    return converted
 
 
 def check_methods(cls: type) -> None:
@@ -246,7 +246,7 @@ def _either(parts: Sequence[Expected | None]) -> Expected | None:
         return None
 
     def take(value: Any) -> Any:
-        return next((found for part in some if (found := part.take(value)) is not REFUSED), REFUSED)
+        return next((converted for part in some if (converted := part.take(value)) is not REFUSED), REFUSED)
 
     words, plurals = (list(dict.fromkeys(each)) for each in zip(*((p.words, p.plural) for p in some), strict=True))
     return Expected(take, _listed(words), _listed(plurals))
@@ -256,21 +256,21 @@ def _each(part: Expected | None, values: Any) -> Any:
     """What is made of each of several: the same object where nothing has to be changed."""
     if part is None:
         return values
-    found = []
+    converted = []
     for value in values:
-        found.append(part.take(value))
-        if found[-1] is REFUSED:
+        converted.append(part.take(value))
+        if converted[-1] is REFUSED:
             return REFUSED
-    same = all(one is other for one, other in zip(found, values, strict=True))
-    return values if same else tuple(found) if isinstance(values, tuple) else found
+    same = all(one is other for one, other in zip(converted, values, strict=True))
+    return values if same else tuple(converted) if isinstance(values, tuple) else converted
 
 
 def _as_read(part: Expected, values: Iterable[Any]) -> Iterator[Any]:
     for number, value in enumerate(values):
-        found = part.take(value)
-        if found is REFUSED:
+        converted = part.take(value)
+        if converted is REFUSED:
             raise ArgumentError(f"{_said(f'number {number} of several', value)} was given; expected {part.words}.")
-        yield found
+        yield converted
 
 
 def _tuple(args: tuple[Any, ...]) -> Expected:
@@ -282,8 +282,8 @@ def _tuple(args: tuple[Any, ...]) -> Expected:
     def take(value: Any) -> Any:
         if not isinstance(value, (tuple, list)) or len(value) != len(parts):
             return REFUSED
-        found = tuple(one if part is None else part.take(one) for part, one in zip(parts, value, strict=True))
-        return REFUSED if any(one is REFUSED for one in found) else found
+        converted = tuple(one if part is None else part.take(one) for part, one in zip(parts, value, strict=True))
+        return REFUSED if any(one is REFUSED for one in converted) else converted
 
     words = [part.words if part is not None else "anything" for part in parts]
     alike = len(set(words)) == 1 and parts[0] is not None

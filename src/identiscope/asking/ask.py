@@ -244,15 +244,15 @@ def arrays_of(one: Method, answer: Any, axes: tuple[str, ...]) -> Arrays:
         named = answer.arrays()
     else:
         raise InputError(f"the function of {one.name} gave {type(answer).__name__}; expected a tensor, or arrays().")
-    found: Arrays = {}
+    checked_arrays: Arrays = {}
     for name, (own, values) in named.items():
         cells = as_numpy(values) if isinstance(values, Tensor) else np.asarray(values)
         if cells.ndim != len(own):
             raise InputError(
                 f"{one.name} gave {name} of shape {list(cells.shape)}; expected the axes {', '.join(own)}."
             )
-        found[name] = (own, cells)
-    return found
+        checked_arrays[name] = (own, cells)
+    return checked_arrays
 
 
 def labels_of(answer: Any) -> Mapping[str, Sequence[Any]]:

@@ -120,10 +120,10 @@ def _statistics(
             raise InputError(f"{name} gives no number for each {' and '.join(axes)}, so there is nothing to compare.")
     if len({len(values) for values in samples.values()}) > 1:
         raise InputError(f"{', '.join(results)} are not of the same {' and '.join(axes)}.")
-    found = statistic_agreement(np.stack(list(samples.values())), floor=VARIANCE_FLOOR)
+    correlations = statistic_agreement(np.stack(list(samples.values())), floor=VARIANCE_FLOOR)
     both = ("statistic", "other")
     labels = {axis: list(samples) for axis in both}
-    return {"pearson": (both, found[0]), "spearman": (both, found[1])}, labels
+    return {"pearson": (both, correlations[0]), "spearman": (both, correlations[1])}, labels
 
 
 #: How methods of each kind are compared.
@@ -164,7 +164,7 @@ def _pairs(
     shape = (-1, *(cells if len(cells) == 2 else (1, *cells)))
     pairs = list(combinations(tables, 2))
     arrays: Arrays = {}
-    found = [
+    agreements = [
         cell_agreement(
             tables[first].values.astype(np.float64).reshape(shape),
             tables[second].values.astype(np.float64).reshape(shape),
@@ -176,7 +176,7 @@ def _pairs(
         for first, second in pairs
     ]
     for name in ("pearson", "spearman", "total_variation"):
-        arrays[name] = (("pair", *slices), np.stack([getattr(pair, name).reshape(sizes) for pair in found]))
+        arrays[name] = (("pair", *slices), np.stack([getattr(pair, name).reshape(sizes) for pair in agreements]))
     labels: dict[str, Any] = {"pair": [f"{first}, {second}" for first, second in pairs]}
     labels |= {"first": ("pair", [pair[0] for pair in pairs]), "second": ("pair", [pair[1] for pair in pairs])}
     return arrays, labels | {axis: one[axis].values for axis in slices if axis in one.coords}

@@ -136,12 +136,12 @@ def _asked(one: Method, trace: "Trace", runs: OutcomeRuns, stream: str, options:
     own |= {"outcome": runs} if "outcome" in known else {}
     before, begun = runs.passes, time.process_time()
     try:
-        found = scored(one, trace, runs, stream, own)
+        answer = scored(one, trace, runs, stream, own)
         failed = ""
     except IdentiscopeError as error:
-        found, failed = Scored(np.full(count, np.nan), "none"), str(error)
+        answer, failed = Scored(np.full(count, np.nan), "none"), str(error)
     seconds = time.process_time() - begun
-    return Answer(one.name, found, runs.passes - before, seconds / unit, failed)
+    return Answer(one.name, answer, runs.passes - before, seconds / unit, failed)
 
 
 def _pass_seconds(runs: OutcomeRuns) -> float:
@@ -160,7 +160,7 @@ def _pass_seconds(runs: OutcomeRuns) -> float:
 def _kept(resume: xr.Dataset, origin: dict[str, Any]) -> dict[str, Answer]:
     """What an earlier result has of the same model, text and outcome."""
     check_same(resume, origin, "explain", ("outcome",))
-    found = {}
+    answers = {}
     for place, name in enumerate(resume["method"].values.tolist()):
         one = resume.isel(method=place)
         if not str(one["failed"].values):
@@ -172,8 +172,8 @@ def _kept(resume: xr.Dataset, origin: dict[str, Any]) -> dict[str, Answer]:
                 float(one["promised_sum"]),
                 float(one["residual"]),
             )
-            found[str(name)] = Answer(str(name), answer, float(one["passes"]), float(one["cost"]))
-    return found
+            answers[str(name)] = Answer(str(name), answer, float(one["passes"]), float(one["cost"]))
+    return answers
 
 
 def _together(
@@ -213,7 +213,7 @@ def _together(
 
 def _added(scores: np.ndarray, groups: np.ndarray) -> np.ndarray:
     """Scores [method, token] added up by word."""
-    found = np.zeros((len(scores), int(groups.max()) + 1))
+    by_word = np.zeros((len(scores), int(groups.max()) + 1))
     for place, row in enumerate(scores):
-        np.add.at(found[place], groups, row)
-    return found
+        np.add.at(by_word[place], groups, row)
+    return by_word

@@ -177,7 +177,7 @@ def _of_head(
     chosen = sweep.recommended if threshold is None else threshold
     weights = normalised_rows(spread(sums.codes, cut(means, chosen, lambda small: penalty * small), classes))
     allowed, mean = classes != FORBIDDEN, spread(sums.codes, means, classes)
-    found, before = map_pattern(weights, allowed=allowed), map_pattern(mean, allowed=allowed)
+    pattern, before = map_pattern(weights, allowed=allowed), map_pattern(mean, allowed=allowed)
     on_it = sums.sums[place][means >= chosen].sum() / sums.sums[place].sum()
     return {
         "class_mean": means.numpy(),
@@ -194,10 +194,10 @@ def _of_head(
         "sweep_weight": sweep.weight,
         "sweep_empty_rows": sweep.empty_rows,
         "sweep_separation": sweep.separation,
-        "pattern": found.name,
-        "pattern_score": list(found.scores.values()),
+        "pattern": pattern.name,
+        "pattern_score": list(pattern.scores.values()),
         "mean_pattern_score": list(before.scores.values()),
-        "vertical_key": found.vertical_key,
+        "vertical_key": pattern.vertical_key,
         "weight_on_structure": float(on_it),
         "zero_weights": float((weights[allowed] == 0).double().mean()),
     }

@@ -53,7 +53,7 @@ def equivalence_under_texts(
             f" numbers {tuple(raw.shape)} [query, key]."
         )
     alternative = alternative.to(raw.device).double()
-    found = attention_equivalence(
+    equivalence = attention_equivalence(
         raw,
         alternative,
         [site.value_of(head).to(raw.device) for site in sites],
@@ -63,14 +63,14 @@ def equivalence_under_texts(
     return make_result(
         "equivalence_under_texts",
         {
-            "holds": (("relation", "input"), found.holds),
-            "output_difference": (("input",), found.output_difference),
-            "row_output_difference": (("input", "query"), found.row_output_difference),
-            "row_sum_error": ((), found.row_sum_error),
-            "negative_weight": ((), found.negative_weight),
+            "holds": (("relation", "input"), equivalence.holds),
+            "output_difference": (("input",), equivalence.output_difference),
+            "row_output_difference": (("input", "query"), equivalence.row_output_difference),
+            "row_sum_error": ((), equivalence.row_sum_error),
+            "negative_weight": ((), equivalence.negative_weight),
         },
         coordinates={"relation": list(RELATIONS), "input": ["first", "second"]},
         provenance=provenance(first, sites[0], layer=layer, head=head, attention=attention, stream=stream)
         | {"second_text_digest": text_digest(second), "alternative_digest": map_digest(alternative)}
-        | {"tolerance": found.tolerance, "frobenius": float((raw - alternative).norm())},
+        | {"tolerance": equivalence.tolerance, "frobenius": float((raw - alternative).norm())},
     )

@@ -100,14 +100,14 @@ class SharedSubspaces:
     def _added(
         self, places: Mapping[tuple[int, int], SharedSubspace], site: "Site"
     ) -> tuple[tuple[int, int], SharedSubspace]:
-        held = layer_fields(site)
-        value = held.value if self.length is None else held.value[:, : self.length]
+        fields = layer_fields(site)
+        value = fields.value if self.length is None else fields.value[:, : self.length]
         place = (value.shape[1], site.layer)
         before = places.get(place, no_samples(len(site.heads), value.shape[1]))
-        if not self.value_bias and held.bias is None:
+        if not self.value_bias and fields.bias is None:
             raise InputError(f"the bias inside the values of {site.name} could not be told; leave value_bias as it is.")
-        bias = None if self.value_bias else held.bias
-        return place, before.add(value, held.projection, precision=held.precision, value_bias=bias)
+        bias = None if self.value_bias else fields.bias
+        return place, before.add(value, fields.projection, precision=fields.precision, value_bias=bias)
 
     def merge(self, other: "SharedSubspaces") -> "SharedSubspaces":
         """Of the texts of both, as if those of the other had come after these."""
@@ -126,13 +126,13 @@ class SharedSubspaces:
 
     def arrays(self) -> dict[str, np.ndarray]:
         """As plain arrays by name, to be stored a shard at a time; `with_arrays` reads them."""
-        held = {
+        arrays = {
             f"{keys}.{layer}.{name}": array
             for (keys, layer), subspace in self.places.items()
             for name, array in subspace.arrays().items()
         }
         counts = np.array([self.used, self.shorter, self.longer])
-        return held | {"counts": counts, "heads": np.array(self.heads, dtype=np.int64)}
+        return arrays | {"counts": counts, "heads": np.array(self.heads, dtype=np.int64)}
 
     def with_arrays(self, arrays: Mapping[str, np.ndarray]) -> "SharedSubspaces":
         """An empty one's settings with the texts that were stored as `arrays`."""
@@ -182,9 +182,9 @@ class SharedSubspaces:
                 " long); give a length, or more texts."
             )
         layers = sorted({layer for _, layer in self.places})
-        found = [[self.of(layer, keys) for layer in layers] for keys in chosen]
+        subspaces = [[self.of(layer, keys) for layer in layers] for keys in chosen]
         eigenvalues = np.full((len(chosen), len(layers), len(self.heads), max(chosen)), np.nan)
-        for row, per_layer in enumerate(found):
+        for row, per_layer in enumerate(subspaces):
             for column, subspace in enumerate(per_layer):
                 eigenvalues[row, column, :, : subspace.keys] = subspace.soft.eigenvalues.numpy()
         known = ~np.isnan(eigenvalues)
@@ -192,9 +192,9 @@ class SharedSubspaces:
         chance = np.full((len(chosen), max(chosen)), np.nan)
         for row, keys in enumerate(chosen):
             rank = round(float(np.median(np.nansum(eigenvalues[row], -1))))
-            chance[row, :keys] = chance_spectrum(keys, rank, found[row][0].samples).numpy()
+            chance[row, :keys] = chance_spectrum(keys, rank, subspaces[row][0].samples).numpy()
         spans = {
-            name: np.array([[getattr(one.span, name).numpy() for one in per_layer] for per_layer in found])
+            name: np.array([[getattr(one.span, name).numpy() for one in per_layer] for per_layer in subspaces])
             for name in ("dimension", "filled_at", "uncertain")
         }
         return make_result(
@@ -206,7 +206,7 @@ class SharedSubspaces:
                 "always": (("length", "layer", "head"), (np.nan_to_num(eigenvalues) >= ALWAYS).sum(-1) / counts),
                 "never": (("length", "layer", "head"), (known & (eigenvalues <= 1 - ALWAYS)).sum(-1) / counts),
                 "chance": (("length", "direction"), chance),
-                "samples": (("length",), [one[0].samples for one in found]),
+                "samples": (("length",), [one[0].samples for one in subspaces]),
             },
             coordinates={"length": chosen, "layer": layers, "head": list(self.heads)},
             provenance={
@@ -235,20 +235,20 @@ def structural_maps(
     subspace = subspaces.of(layer, site.keys)
     if head not in subspaces.heads:
         raise InputError(f"head {head} is not in these subspaces; there are {list(subspaces.heads)}.")
-    held = layer_fields(site).of_head(head)
+    fields = layer_fields(site).of_head(head)
     basis = subspace.basis(subspaces.heads.index(head), cut)
     raw = site.attention(head)
     basis = basis.to(raw.device)
     own = own_basis(
-        held.value, held.projection, precision=held.precision,
-        value_bias=None if subspaces.value_bias else held.bias,
+        fields.value, fields.projection, precision=fields.precision,
+        value_bias=None if subspaces.value_bias else fields.bias,
     )[0]  # fmt: skip
     ignored = ignored_directions(raw, basis, own)
     maps = attention_maps(
         trace, layer, head, ("raw", "effective"), attention=site.kind, stream=site.query_stream,
         value_bias=subspaces.value_bias,
     )  # fmt: skip
-    seen = effective_structural(raw, basis, allowed=held.allowed)
+    seen = effective_structural(raw, basis, allowed=fields.allowed)
     return maps.assign(
         effective_structural=(("query", "key"), as_numpy(seen)),
         ignored_share=(("direction",), as_numpy(ignored.share)),

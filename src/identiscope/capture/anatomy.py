@@ -81,22 +81,22 @@ def _find(trace: Trace, stream: Stream) -> StreamParts:
         raise _Unknown("what the attention of some layer returned was not seen")
     running = twin(trace.model)
     blocks = _blocks(running.module, [site.name for site in own])
-    found: list[LayerParts] = []
+    layers: list[LayerParts] = []
 
     def over(ran: _Ran) -> None:
-        place = len(found)
+        place = len(layers)
         if place < count:
             sites = [own[place], *([cross[place]] if place in cross else [])]
-            found.append(_layer(ran, sites, stream.hidden_states[place], _factors(trace)))
+            layers.append(_layer(ran, sites, stream.hidden_states[place], _factors(trace)))
 
     with _Recording(running.module, blocks, over):
         forward(running, trace.batch.arguments)
-    if len(found) != count:
-        raise _Unknown(f"{len(found)} blocks ran for {count} layers of {stream.name}")
-    for place, layer in enumerate(found[:-1]):
+    if len(layers) != count:
+        raise _Unknown(f"{len(layers)} blocks ran for {count} layers of {stream.name}")
+    for place, layer in enumerate(layers[:-1]):
         if not _same(layer.feeds.after, stream.hidden_states[place + 1]):
             raise _Unknown(f"what layer {place} returned is not the hidden state after it")
-    return StreamParts(tuple(found), _final(found[-1].feeds.after, stream.hidden_states[-1], running.module))
+    return StreamParts(tuple(layers), _final(layers[-1].feeds.after, stream.hidden_states[-1], running.module))
 
 
 def _final(last: Tensor, shown: Tensor, module: nn.Module) -> Norm | None:
@@ -127,15 +127,15 @@ def _blocks(module: nn.Module, sites: Sequence[str]) -> set[nn.Module]:
         element for inner in modules.values() if isinstance(inner, (nn.ModuleList, nn.Sequential)) for element in inner
     }
     names = set(sites)
-    found: set[nn.Module] = set()
+    blocks: set[nn.Module] = set()
     for name in names:
         path = name.split(".")
         around = [".".join(path[:length]) for length in range(1, len(path) + 1)]
         alone = [one for one in around if modules.get(one) in lists and sum(_within(site, one) for site in names) == 1]
         if not alone:
             raise _Unknown(f"{name} is in no list of layers")
-        found.add(modules[alone[0]])
-    return found
+        blocks.add(modules[alone[0]])
+    return blocks
 
 
 def _within(name: str, outer: str) -> bool:
@@ -385,11 +385,11 @@ def _is_rest(part: Tensor, rest: Tensor, total: Tensor) -> bool:
 
 def parts_or_error(trace: Trace, stream: Stream) -> StreamParts:
     """`find_parts`, or an error for whoever needs them."""
-    found = find_parts(trace, stream)
-    if found.parts is None:
+    parts = find_parts(trace, stream)
+    if parts.parts is None:
         name = "arrays" if trace.model is None else trace.model.name
         raise CaptureError(
-            f"the parts of the layers of {name} are not known: {found.reason}. Methods that read attention, gradients"
+            f"the parts of the layers of {name} are not known: {parts.reason}. Methods that read attention, gradients"
             " or perturbed texts need none of it."
         )
-    return found.parts
+    return parts.parts

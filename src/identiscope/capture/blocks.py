@@ -240,15 +240,15 @@ def _norm(module: Any) -> Norm:
 def _rotation(trace: Trace, stream: Stream, modules: Mapping[str, nn.Module]) -> Rotation | None:
     """Cosines and sines of the model's rotary positions, if it has any."""
     assert trace.batch is not None
-    found = [module for module in modules.values() if type(module).__name__.endswith("RotaryEmbedding")]
-    if not found:
+    rotations = [module for module in modules.values() if type(module).__name__.endswith("RotaryEmbedding")]
+    if not rotations:
         return None
     x = stream.embeddings[None]
     positions = trace.batch.arguments.get("position_ids", torch.arange(x.shape[1], device=x.device)[None])
     try:
-        cosine, sine = found[0](x, positions)
+        cosine, sine = rotations[0](x, positions)
     except Exception as error:
-        raise _Unknown(f"{type(found[0]).__name__} gives no cosines and sines of positions: {error}") from error
+        raise _Unknown(f"{type(rotations[0]).__name__} gives no cosines and sines of positions: {error}") from error
     return Rotation(cosine[0].to(x.dtype), sine[0].to(x.dtype))
 
 

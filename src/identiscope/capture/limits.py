@@ -52,7 +52,7 @@ def padding_id(model: Model) -> int:
     """An id for padding that the model has an embedding of; what it is does not matter where it is masked."""
     size = vocabulary(model)
     for holder in (model.config, model.tokenizer):
-        found = getattr(holder, "pad_token_id", None)
-        if isinstance(found, int) and 0 <= found < (size or found + 1):
-            return found
+        padding = getattr(holder, "pad_token_id", None)
+        if isinstance(padding, int) and 0 <= padding < (size or padding + 1):
+            return padding
     return 0

@@ -147,8 +147,8 @@ def load(
         # What torch.compile returns is a wrapper; the model inside is the one that has attention to watch.
         model = getattr(model, "_orig_mod", model)
         _check_adapters(model)
-        found = Model(model, tokenizer, "")
-        name = str(getattr(found.config, "_name_or_path", "") or type(found.inner).__name__)
+        loaded = Model(model, tokenizer, "")
+        name = str(getattr(loaded.config, "_name_or_path", "") or type(loaded.inner).__name__)
         return _checked(Model(model, tokenizer, name, analysis_device=home))
     options: dict[str, Any] = {"revision": revision, "trust_remote_code": trust_remote_code}
     no_hub: str | None = None

@@ -40,5 +40,5 @@ class EmbeddingNorms:
 
     def found(self, result: Forward) -> dict[str, nn.Module]:
         """The norm of each stream that has one, the user's own."""
-        found = {stream: self.of(states) for stream, states in result.hidden_states.items()}
-        return {stream: original(pair[0]) for stream, pair in found.items() if pair is not None}
+        norms = {stream: self.of(states) for stream, states in result.hidden_states.items()}
+        return {stream: original(pair[0]) for stream, pair in norms.items() if pair is not None}

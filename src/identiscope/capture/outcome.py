@@ -101,18 +101,20 @@ class Outcome:
             value = self.of(Seen(made))[0]
             last = {name: states[-1] for name, states in made.hidden_states.items() if states}
             wanted = list(last.values())
-            found = torch.autograd.grad(value, wanted, allow_unused=True) if value.requires_grad else [None] * len(last)
+            gradients = (
+                torch.autograd.grad(value, wanted, allow_unused=True) if value.requires_grad else [None] * len(last)
+            )
         number = float(value.detach())
         if number != number:
             raise MathError(f"the outcome ({self.name}) is not a number for this text.")
-        sizes = {name: 0.0 if one is None else float(one.norm()) for name, one in zip(last, found, strict=True)}
+        sizes = {name: 0.0 if one is None else float(one.norm()) for name, one in zip(last, gradients, strict=True)}
         if not any(size > 0 for size in sizes.values()):
             raise InputError(
                 f"the outcome ({self.name}) does not depend on the last hidden states of {trace.model.name}, so that"
                 " it cannot be traced to its tokens."
             )
         stream = max(sizes, key=lambda name: sizes[name])
-        gradient = dict(zip(last, found, strict=True))[stream]
+        gradient = dict(zip(last, gradients, strict=True))[stream]
         assert gradient is not None
         return number, stream, gradient[0].detach().to(trace.model.home(gradient.device))
 
@@ -356,18 +358,18 @@ def _chosen(trace: "Trace", logits: _Logits, asked: str | int) -> tuple[list[tup
         return [(1.0, whole)], _named(trace, logits, whole)
     if not isinstance(asked, str):
         raise InputError(f"outcome={asked!r} was given: {whole}")
-    found = []
+    ways = []
     for cut in (at for at, letter in enumerate(asked) if letter == "-"):
         sides = [_place_of(trace, logits, side.strip()) for side in (asked[:cut], asked[cut + 1 :]) if side.strip()]
         if len(sides) == 2 and all(isinstance(side, int) for side in sides):
-            found.append(sides)
-    if len(found) == 1:
-        first, second = (int(side) for side in found[0])
+            ways.append(sides)
+    if len(ways) == 1:
+        first, second = (int(side) for side in ways[0])
         if first == second:
             raise InputError(f"outcome={asked!r} was given, the difference of a logit and itself, which is always 0.")
         return [(1.0, first), (-1.0, second)], f"{_named(trace, logits, first)} and {_named(trace, logits, second)}"
-    if len(found) > 1:
-        raise InputError(f"outcome={asked!r} can be cut into two in {len(found)} ways; say it with id:NUMBER.")
+    if len(ways) > 1:
+        raise InputError(f"outcome={asked!r} can be cut into two in {len(ways)} ways; say it with id:NUMBER.")
     raise InputError(f"outcome={asked!r} was given: {whole}")
 
 

@@ -47,10 +47,10 @@ def kind_of_device(given: str | torch.device) -> str:
 
 def find_dtype(given: str | torch.dtype) -> torch.dtype:
     """The dtype meant, by its name or itself."""
-    found = getattr(torch, given, None) if isinstance(given, str) and given in DTYPES else given
-    if not isinstance(found, torch.dtype) or not found.is_floating_point:
+    dtype = getattr(torch, given, None) if isinstance(given, str) and given in DTYPES else given
+    if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
         raise ModelError(f"dtype={str(given)!r} was given; expected one of {', '.join(DTYPES)}.")
-    return found
+    return dtype
 
 
 def find_analysis_device(given: str | torch.device) -> torch.device:

@@ -147,13 +147,13 @@ def make_replay(model: Model, batch: Batch, states: Mapping[str, States], norms:
         module.register_forward_pre_hook(enter, with_kwargs=True)
     with torch.no_grad():
         forward(running, batch.arguments)
-    missing = [stream for stream, found in entries.items() if not found]
+    missing = [stream for stream, places in entries.items() if not places]
     if missing:
         raise CaptureError(
             f"no module of {model.name} reads the input embeddings of {missing}; it cannot be replayed from them."
         )
     shapes = {stream: tuple(layers[0].shape) for stream, layers in states.items()}
-    replay = Replay(model, batch, {stream: frozenset(found) for stream, found in entries.items()}, norms, shapes)
+    replay = Replay(model, batch, {stream: frozenset(places) for stream, places in entries.items()}, norms, shapes)
     _check(replay, states)
     return replay
 

@@ -152,8 +152,8 @@ class Runner:
         self.passes += 1
         with torch.no_grad(), EmbeddingNorms(self._twin.module) as norms:
             states = forward(self._twin, {**self.arguments, **ids}).hidden_states[stream]
-            found = norms.of(states) if summed else None
-        return (states[0] if found is None else found[1])[0].detach().to(self.model.home(states[0].device))
+            normed = norms.of(states) if summed else None
+        return (states[0] if normed is None else normed[1])[0].detach().to(self.model.home(states[0].device))
 
     def _enter(self, module: nn.Module, args: Any, kwargs: Any) -> Any:
         number = self._counts[module] = self._counts.get(module, -1) + 1

@@ -24,7 +24,7 @@ _CROSS = re.compile(r"cross|encoder_attn|encdec|enc_dec|decoder.*multihead_attn|
 
 def hidden_states(outputs: Any) -> dict[str, tuple[Tensor, ...]]:
     """Hidden states by stream, from a transformers output: [batch, n, d] for the input and every layer."""
-    found: dict[str, tuple[Tensor, ...]] = {}
+    by_stream: dict[str, tuple[Tensor, ...]] = {}
     for attribute, stream in (
         ("encoder_hidden_states", "encoder"),
         ("decoder_hidden_states", "decoder"),
@@ -32,14 +32,16 @@ def hidden_states(outputs: Any) -> dict[str, tuple[Tensor, ...]]:
     ):
         states = getattr(outputs, attribute, None)
         if states:
-            found[stream] = tuple(states)
+            by_stream[stream] = tuple(states)
     # Towers (CLIP's text_model_output and vision_model_output) and what joins them.
     for attribute in getattr(outputs, "keys", tuple)():
         tower = outputs[attribute]
         states = getattr(tower, "hidden_states", None)
         if attribute.endswith("_output") and states:
-            found[attribute.removesuffix("_output").removesuffix("_model")] = tuple(states)
-    return {stream: states for stream, states in found.items() if all(isinstance(state, Tensor) for state in states)}
+            by_stream[attribute.removesuffix("_output").removesuffix("_model")] = tuple(states)
+    return {
+        stream: states for stream, states in by_stream.items() if all(isinstance(state, Tensor) for state in states)
+    }
 
 
 def _streams_of(call: Call, streams: list[str]) -> tuple[str, str]:

@@ -158,15 +158,15 @@ class Trace:
 
     def site(self, layer: int, attention: str | None = None, stream: str | None = None) -> Site:
         """The attention call of a layer, counted from 0; attention or stream say which, if the model has several."""
-        found = [
+        sites = [
             site
             for site in self.sites
             if site.layer == layer and attention in (None, site.kind) and stream in (None, site.query_stream)
         ]
-        if len(found) == 1:
-            return found[0]
+        if len(sites) == 1:
+            return sites[0]
         have = sorted({(site.kind, site.query_stream, site.layer) for site in self.sites})
-        if not found:
+        if not sites:
             raise InputError(
                 f"no captured layer {layer} of {attention or 'any'} attention; captured (attention, stream, layer):"
                 f" {have}."

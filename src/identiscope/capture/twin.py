@@ -50,9 +50,9 @@ def twin(model: Model) -> Twin:
 
 def original(module: nn.Module) -> nn.Module:
     """The user's module that this one is a twin of; itself, if it is none."""
-    found = vars(module).get(_ORIGINAL, module)
-    assert isinstance(found, nn.Module)
-    return found
+    own = vars(module).get(_ORIGINAL, module)
+    assert isinstance(own, nn.Module)
+    return own
 
 
 def _shell(part: nn.Module) -> nn.Module:

@@ -94,26 +94,31 @@ def attention(
         raise click.UsageError("--few is of a whole head: it needs --layer and --head, and no other choice of weights.")
     if out is not None:
         check_writable(out)
-    _, found = load_and_trace(model, text, loading, passage=True, target=target, truncate=truncate)
-    attention = attention or found.kinds[0]
-    _check_place(found, attention, layer, head, row)
+    _, traced = load_and_trace(model, text, loading, passage=True, target=target, truncate=truncate)
+    attention = attention or traced.kinds[0]
+    _check_place(traced, attention, layer, head, row)
     if few:
         with progress_bar("keys") as moved:
-            fewer = ask("few_keys", found, layer=layer, head=head, attention=attention, progress=moved)
+            fewer = ask("few_keys", traced, layer=layer, head=head, attention=attention, progress=moved)
         _show_few(fewer, model, as_json=as_json, out=out)
         return
     with progress_bar("layers") as moved:
         result = ask(
-            "attention_identifiability", found, attention=attention, value_bias=not without_value_bias, progress=moved
+            "attention_identifiability", traced, attention=attention, value_bias=not without_value_bias, progress=moved
         )
     with progress_bar("verdict") as moved:
-        said = verdict(found, result, progress=moved)
-    report: dict[str, Any] = {"model": model, "tokens": len(found.main), "cut": found.main.cut, "attention": attention}
+        said = verdict(traced, result, progress=moved)
+    report: dict[str, Any] = {
+        "model": model,
+        "tokens": len(traced.main),
+        "cut": traced.main.cut,
+        "attention": attention,
+    }
     report["verdict"] = said.sentences
     detail: Any = None
     if layer is not None and head is not None:
         detail = _head_detail(
-            found,
+            traced,
             layer,
             head,
             row,
@@ -145,12 +150,12 @@ def _without_nan(value: Any) -> Any:
     return None if isinstance(value, float) and value != value else value
 
 
-def _check_place(found: Any, attention: str, layer: int | None, head: int | None, row: int | None) -> None:
+def _check_place(traced: Any, attention: str, layer: int | None, head: int | None, row: int | None) -> None:
     """Refuse a layer, head or row that is not there, before the work that would need it."""
     from identiscope.capture.sorting import in_words
     from identiscope.methods.fields import chosen_sites
 
-    sites = {site.layer: site for site in chosen_sites(found, None, attention, None)}
+    sites = {site.layer: site for site in chosen_sites(traced, None, attention, None)}
     if layer is None:
         return
     if layer not in sites:
@@ -187,7 +192,7 @@ def _head_rows(result: Any) -> list[dict[str, Any]]:
 
 
 def _head_detail(
-    found: Any, layer: int, head: int, row: int | None, method: str, top: int | None, attention: str, value_bias: bool
+    traced: Any, layer: int, head: int, row: int | None, method: str, top: int | None, attention: str, value_bias: bool
 ) -> Any:
     """Intervals of one head's weights, and each weight in every map.
 
@@ -199,17 +204,17 @@ def _head_detail(
     from identiscope.asking.maps import attention_maps
     from identiscope.views.progress import progress_bar
 
-    maps = attention_maps(found, layer, head, attention=attention, value_bias=value_bias)
+    maps = attention_maps(traced, layer, head, attention=attention, value_bias=value_bias)
     cells = None
     if row is None:
-        allowed = found.site(layer, attention).allowed_keys(head).cpu().numpy()
+        allowed = traced.site(layer, attention).allowed_keys(head).cpu().numpy()
         strength = np.where(allowed, np.abs(maps[method].values), -1.0)
         order = np.argsort(-strength, axis=None, kind="stable")[: int(allowed.sum())][:top]
         cells = [(int(place) // strength.shape[1], int(place) % strength.shape[1]) for place in order]
     with progress_bar("intervals") as moved:
         result = ask(
             "attention_intervals",
-            found,
+            traced,
             layer=layer,
             head=head,
             row=row,

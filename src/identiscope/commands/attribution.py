@@ -111,7 +111,7 @@ def attribution(
 def _as_json(result: Any, compared: Any) -> dict[str, Any]:
     kinds = {} if compared is None else {kind: compared[kind].to_series().unstack("layer") for kind in KINDS}
     return {
-        **{kind: {name: row.round(6).tolist() for name, row in found.iterrows()} for kind, found in kinds.items()},
+        **{kind: {name: row.round(6).tolist() for name, row in table.iterrows()} for kind, table in kinds.items()},
         **{name: value for name, value in result.attrs.items() if value == value},
         "layers": result["layer"].values.tolist(),
         "inputs": result["input_token"].values.tolist(),

@@ -37,8 +37,8 @@ def check(
     try:
         loaded = load(model, **loading)
         given, described = (text, f"the text {text!r}") if text is not None else sample_input(loaded)
-        found = trace(loaded, given, target=target, truncate=truncate)
-        verification = found.verify()
+        traced = trace(loaded, given, target=target, truncate=truncate)
+        verification = traced.verify()
     except IdentiscopeError as error:
         if as_json:
             click.echo(json.dumps(report | {"verified": False, "error": str(error)}, indent=2))
@@ -48,8 +48,8 @@ def check(
     report |= {
         "verified": verification.verified,
         "input": described,
-        "tokens": len(found.main),
-        "cut": found.main.cut,
+        "tokens": len(traced.main),
+        "cut": traced.main.cut,
         "recorded": verification.recorded,
         "expected": verification.expected,
         "error": verification.error,

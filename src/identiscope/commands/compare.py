@@ -60,9 +60,9 @@ def compare(
     names = [name.strip().replace("-", "_") for name in methods.split(",") if name.strip()]
     if out is not None:
         check_writable(out)
-    _, found = load_and_trace(model, text, options, target=target, truncate=truncate)
+    _, traced = load_and_trace(model, text, options, target=target, truncate=truncate)
     with progress_bar("methods") as moved:
-        result = comparing.compare(found, names, progress=moved, **given)
+        result = comparing.compare(traced, names, progress=moved, **given)
     if out is not None:
         save_as(result, out)
     if as_json:

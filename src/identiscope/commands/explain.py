@@ -80,10 +80,10 @@ def explain(
         if path is not None:
             check_writable(path)
     earlier = None if resume is None else load_result(resume)
-    _, found = load_and_trace(model, text, options, target=target, truncate=truncate)
+    _, traced = load_and_trace(model, text, options, target=target, truncate=truncate)
     with progress_bar("methods") as moved:
         result = asked(
-            found,
+            traced,
             own.pop("outcome"),
             methods=methods if methods in ("all", "fast") else names,
             words=whole_words,

@@ -144,9 +144,9 @@ def _ask(
 
     if out is not None:
         check_writable(out)
-    _, found = load_and_trace(model, text, loading, target=target, truncate=truncate)
+    _, traced = load_and_trace(model, text, loading, target=target, truncate=truncate)
     with progress_bar(one.name) as moved:
-        result = ask(one.name, found, progress=moved, **own)
+        result = ask(one.name, traced, progress=moved, **own)
     show_result(result, model, as_json=as_json, out=out)
 
 

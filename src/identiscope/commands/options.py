@@ -61,10 +61,10 @@ class Numbers(click.ParamType[list[int]]):
             return value
         chosen: list[int] = []
         for part in str(value).split(","):
-            found = re.fullmatch(r"([0-9]{1,6})(?:-([0-9]{1,6}))?", part.strip())
-            if found is None:
+            span = re.fullmatch(r"([0-9]{1,6})(?:-([0-9]{1,6}))?", part.strip())
+            if span is None:
                 self.fail(f"{value!r} is not a list of numbers such as 3, 0,2,5 or 0-3", param, ctx)
-            first, last = int(found[1]), int(found[2] or found[1])
+            first, last = int(span[1]), int(span[2] or span[1])
             if last < first:
                 self.fail(f"{part!r} runs backwards; give the smaller number first", param, ctx)
             if len(chosen) + last - first >= MOST_NUMBERS:

@@ -121,17 +121,17 @@ def _of_texts(model: str, given: list[Any], paths: list[Path], chosen: dict[str,
     loaded = load(model, **loading(options))
     results = [load_result(file) for file in options["files"]]
     for text, path in zip(given or [PASSAGE if loaded.tokenizer else sample_input(loaded)[0]], paths, strict=True):
-        found = trace(loaded, text, target=options["target"], truncate=options["truncate"])
-        if isinstance(found, list):
+        traced = trace(loaded, text, target=options["target"], truncate=options["truncate"])
+        if isinstance(traced, list):
             raise InputError("one text at a time, please.")
         own = list(results)
         if options["attribution"]:
             with progress_bar("attribution") as moved:
                 asked = {"mode": "estimate", "probes": options["attribution"], "progress": moved}
-                own.append(ask("hidden_token_attribution", found, **asked))
+                own.append(ask("hidden_token_attribution", traced, **asked))
         with progress_bar("report") as moved:
-            write(found, path=path, results=own, progress=moved, **chosen)
-        click.echo(f"{printable(path)} ({path.stat().st_size / 1e6:.1f} MB, {len(found.main)} tokens)")
+            write(traced, path=path, results=own, progress=moved, **chosen)
+        click.echo(f"{printable(path)} ({path.stat().st_size / 1e6:.1f} MB, {len(traced.main)} tokens)")
 
 
 def _of_run(directory: Path, out: Path) -> None:
@@ -143,7 +143,7 @@ def _of_run(directory: Path, out: Path) -> None:
 
 
 def _numbers(option: str, given: Any, count: int) -> list[tuple[int, ...]]:
-    found = []
+    places = []
     for one in given:
         parts = one.strip().split(":")
         if len(parts) != count or not all(re.fullmatch("[0-9]{1,9}", part) for part in parts):
@@ -151,5 +151,5 @@ def _numbers(option: str, given: Any, count: int) -> list[tuple[int, ...]]:
             raise click.BadParameter(
                 f"{one!r} is not {expected}, such as {'3:7:12' if count == 3 else '3:7'}", param_hint=option
             )
-        found.append(tuple(int(part) for part in parts))
-    return found
+        places.append(tuple(int(part) for part in parts))
+    return places

@@ -127,9 +127,9 @@ def _verify(context: click.Context, directory: Path, *, as_json: bool) -> NoRetu
     from identiscope.runs.format.verification import verify_run
     from identiscope.views.tables.run import print_verification
 
-    found = verify_run(directory)
-    print_verification(str(directory), found.problems, found.notes, found.shards, as_json=as_json)
-    context.exit(1 if found.problems else 0)
+    verification = verify_run(directory)
+    print_verification(str(directory), verification.problems, verification.notes, verification.shards, as_json=as_json)
+    context.exit(1 if verification.problems else 0)
 
 
 _SAME = (

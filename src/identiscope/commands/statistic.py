@@ -78,17 +78,17 @@ def statistic(
     own = {name: value for name in names if (value := options.pop(name)) is not None}
     if out is not None:
         check_writable(out)
-    _, found = load_and_trace(model, text, options, passage=True, target=target, truncate=truncate)
-    own.setdefault("attention", found.kinds[0])
+    _, traced = load_and_trace(model, text, options, passage=True, target=target, truncate=truncate)
+    own.setdefault("attention", traced.kinds[0])
     with progress_bar("layers") as moved:
-        result = ask("statistic_interval", found, progress=moved, **own)
+        result = ask("statistic_interval", traced, progress=moved, **own)
     if out is not None:
         save_as(result, out)
     mean, errors, rows = mean_interval(result), mean_errors(result), counted_rows(result)
     said = side_of(*mean, threshold, rows, errors).sentence(threshold) if threshold is not None else None
     ends = ("statistic", "lower", "upper")
     report = {
-        "model": model, "tokens": len(found.main), **{name: own.get(name) for name in names[:4]},
+        "model": model, "tokens": len(traced.main), **{name: own.get(name) for name in names[:4]},
         **dict(zip(ends, map(_known, mean), strict=True)),
         **{f"{name}_error": _known(error) for name, error in zip(ends, errors, strict=True)},
         "rows_meant": rows.meant, "rows_looked_at": rows.looked_at, "rows_defined": rows.defined,

@@ -35,10 +35,10 @@ class Head(click.ParamType[tuple[int, int]]):
         """The two numbers named."""
         if isinstance(value, tuple):
             return value
-        found = re.fullmatch(r"([0-9]{1,6})\.([0-9]{1,6})", str(value))
-        if found is None:
+        match = re.fullmatch(r"([0-9]{1,6})\.([0-9]{1,6})", str(value))
+        if match is None:
             self.fail(f"{value!r} is not a head such as 3.5 (layer 3, head 5, counted from 0)", param, ctx)
-        return int(found[1]), int(found[2])
+        return int(match[1]), int(match[2])
 
 
 @listed("corpus", 20)
@@ -115,9 +115,11 @@ def structure(model: str, corpus: Path, **options: Any) -> None:
     paths += tables.save_structure_plots(result, out, heads=list(options["perturb"]))
     with progress_bar("shared subspace") as moved:
         longer: Any = "first_keys" if options["first_keys"] else "skip"
-        found = shared_subspaces(loaded, texts, length=options["length"], when_longer=longer, progress=moved, **chosen)
-    if found.lengths(least=2):
-        summary = found.summary()
+        subspaces = shared_subspaces(
+            loaded, texts, length=options["length"], when_longer=longer, progress=moved, **chosen
+        )
+    if subspaces.lengths(least=2):
+        summary = subspaces.summary()
         tables.print_subspaces(summary, screen)
         paths += [save_result(summary, out / "subspaces.safetensors"), *tables.save_subspace_plots(summary, out)]
     else:

@@ -128,8 +128,8 @@ def _run(cache: Any, other: Any, setup: Any, names: Any, chosen: Any, moved: Any
         if "across-layers" in chosen and trained:
             results["across-layers"] = experiments.across_layers(cache, fitted, setup=setup, progress=moved)
         if "losses" in chosen:
-            found = look_up_layers(cache, trained[0] if trained else None, setup=setup)
-            results["losses"] = lost_tokens(cache, found)
+            identified = look_up_layers(cache, trained[0] if trained else None, setup=setup)
+            results["losses"] = lost_tokens(cache, identified)
     if "previous-layer" in chosen:
         results["previous-layer"] = experiments.previous_layer(cache, setup=setup, probes=names, progress=moved)
     learnt = [name for name in names if name[0] != "naive"] or [("linear", "cosine")]

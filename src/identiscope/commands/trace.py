@@ -35,11 +35,11 @@ def trace(
     from identiscope.token_text import shown_token
     from identiscope.views.tables.terminal import console, print_table
 
-    _, found = load_and_trace(model, text, loading, target=target, layers=layers, heads=heads, truncate=truncate)
+    _, traced = load_and_trace(model, text, loading, target=target, layers=layers, heads=heads, truncate=truncate)
     rows: list[dict[str, Any]] = []
-    for site in found.sites:
-        queries, keys = found.streams[site.query_stream].tokens, found.streams[site.key_stream].tokens
-        special = torch.tensor(found.streams[site.key_stream].special)
+    for site in traced.sites:
+        queries, keys = traced.streams[site.query_stream].tokens, traced.streams[site.key_stream].tokens
+        special = torch.tensor(traced.streams[site.key_stream].special)
         for head in site.heads:
             summary = map_summary(site.attention(head), special)
             rows.append(
@@ -48,11 +48,11 @@ def trace(
                 | {"from": queries[summary.strongest_query], "to": keys[summary.strongest_key]}
             )
     if as_json:
-        click.echo(json.dumps({"model": model, "tokens": found.tokens, "heads": rows}, indent=2))
+        click.echo(json.dumps({"model": model, "tokens": traced.tokens, "heads": rows}, indent=2))
         return
     out = console()
-    cut = f" ({found.main.cut} tokens cut)" if found.main.cut else ""
-    out.print(f"{len(found.main)} tokens{cut}: {' '.join(map(shown_token, found.tokens))}\n", markup=False)
+    cut = f" ({traced.main.cut} tokens cut)" if traced.main.cut else ""
+    out.print(f"{len(traced.main)} tokens{cut}: {' '.join(map(shown_token, traced.tokens))}\n", markup=False)
     columns = {"kind": "left"} | dict.fromkeys(
         ("layer", "head", "entropy", "to special", "to itself", "strongest"), "right"
     )

@@ -53,28 +53,28 @@ def dataset_rows(source: str, split: str | None) -> Iterator[Mapping[str, Any]]:
         raise InputError(f"{source} is no file and no built-in corpus; if it is a dataset of the hub, {no_hub}.")
     try:
         if here:
-            found: Any = datasets.load_from_disk(source)
+            dataset: Any = datasets.load_from_disk(source)
         else:
-            found = datasets.load_dataset(name, configuration or None, streaming=True)
+            dataset = datasets.load_dataset(name, configuration or None, streaming=True)
     except Exception as error:  # datasets and the hub raise many kinds
         raise InputError(
             f"{source} is no file, no built-in corpus, and no dataset that could be read; datasets said:"
             f" {str(error).splitlines()[0] if str(error) else type(error).__name__}"
         ) from error
-    if isinstance(found, dict):
-        if split not in found:
+    if isinstance(dataset, dict):
+        if split not in dataset:
             raise InputError(
-                f"split {split!r} of {source} was asked for; it has {', '.join(found)}. Name one (--split)."
+                f"split {split!r} of {source} was asked for; it has {', '.join(dataset)}. Name one (--split)."
             )
-        found = found[split]
-    elif split is not None and str(getattr(found, "split", split)) != split:
-        raise InputError(f"split {split!r} of {source} was asked for; it holds {found.split}.")
-    return _rows(found, source)
+        dataset = dataset[split]
+    elif split is not None and str(getattr(dataset, "split", split)) != split:
+        raise InputError(f"split {split!r} of {source} was asked for; it holds {dataset.split}.")
+    return _rows(dataset, source)
 
 
-def _rows(found: Any, source: str) -> Iterator[Mapping[str, Any]]:
+def _rows(dataset: Any, source: str) -> Iterator[Mapping[str, Any]]:
     try:
-        yield from found
+        yield from dataset
     except Exception as error:  # as above, on the way
         raise InputError(
             f"{source} could not be read to its end; datasets said:"

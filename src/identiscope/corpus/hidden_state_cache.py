@@ -132,15 +132,15 @@ def capture_hidden_states(
     directory = Path(directory)
     wanted = _identity(model, texts, truncate)
     if (directory / "manifest.json").is_file():
-        found = open_hidden_states(directory)
-        differing = [name for name, value in wanted.items() if found.manifest.get(name) != value]
+        kept = open_hidden_states(directory)
+        differing = [name for name, value in wanted.items() if kept.manifest.get(name) != value]
         if differing:
             raise InputError(
                 f"{directory} holds hidden states of another {', '.join(_SPOKEN[name] for name in differing)}"
-                f" ({found.manifest['model_name']}, {found.manifest['texts']} texts). Name another directory, or remove"
+                f" ({kept.manifest['model_name']}, {kept.manifest['texts']} texts). Name another directory, or remove"
                 " this one."
             )
-        return found
+        return kept
     make_directory(directory)
     if any(path.name != "tokens.json" and not path.name.endswith(".npy") for path in _kept(directory)):
         raise InputError(f"{directory} holds other files; name an empty directory for hidden states.")
@@ -186,13 +186,13 @@ _OF_TOKENS = ("tokens", "special", "tags")
 def _read(path: Path, shape: Mapping[str, Any], kind: str | None = None) -> dict[str, Any]:
     """A JSON object of a cache, whatever the bytes are. kind: the format that it must name."""
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-        if kind is not None and (not isinstance(found, dict) or found.get("format") != kind):
+        content = json.loads(path.read_text(encoding="utf-8"))
+        if kind is not None and (not isinstance(content, dict) or content.get("format") != kind):
             raise InputError(f"{path} is not the manifest of a cache of hidden states ({kind}).")
-        check_shape({name: found[name] for name in shape if name in found}, dict(shape))
+        check_shape({name: content[name] for name in shape if name in content}, dict(shape))
     except (OSError, ValueError, TypeError, RecursionError) as error:
         raise InputError(f"{path} is missing or damaged: {error}. Remove the directory and capture again.") from error
-    return dict(found)
+    return dict(content)
 
 
 _SPOKEN = {

@@ -43,16 +43,18 @@ class MapCertificate:
     def broken(self) -> list[str]:
         """What it does not keep, in words; empty for an alternative."""
         kept, limit = self.kept, f"at most {self.tolerance:.0e} is rounding"
-        found = []
+        complaints = []
         if not kept.least_weight >= -self.tolerance:
-            found.append(f"its least weight is {kept.least_weight:.3g}")
+            complaints.append(f"its least weight is {kept.least_weight:.3g}")
         if not kept.row_sum_error <= self.tolerance:
-            found.append(f"a row sum changes by {kept.row_sum_error:.3g} ({limit})")
+            complaints.append(f"a row sum changes by {kept.row_sum_error:.3g} ({limit})")
         if self.masked_weight != 0:
-            found.append(f"a key that its query may not see gets a weight of {self.masked_weight:.3g}")
+            complaints.append(f"a key that its query may not see gets a weight of {self.masked_weight:.3g}")
         if not self.keeps_output:
-            found.append(f"a row of the head's output changes by {kept.output_error_relative:.3g} of itself ({limit})")
-        return found
+            complaints.append(
+                f"a row of the head's output changes by {kept.output_error_relative:.3g} of itself ({limit})"
+            )
+        return complaints
 
 
 def certify_map(site: "Site", head: int, attention: Tensor) -> MapCertificate:
@@ -89,15 +91,15 @@ def certify_layer(site: "Site", maps: Mapping[int, Tensor]) -> MapCertificate:
     return MapCertificate(both, hidden, alternative_tolerance(site.value.dtype))
 
 
-def refuse_broken(found: MapCertificate, place: str) -> MapCertificate:
+def refuse_broken(certificate: MapCertificate, place: str) -> MapCertificate:
     """Refuse what is no alternative; the certificate of what is."""
-    if found.broken():
+    if certificate.broken():
         raise InputError(
-            f"the map that was given is no alternative to {place}: {'; '.join(found.broken())}. Give what"
+            f"the map that was given is no alternative to {place}: {'; '.join(certificate.broken())}. Give what"
             " attention_alternative or layer_alternative returned for this text, traced alone (a batch rounds"
             " otherwise), or run it all the same with check=False."
         )
-    return found
+    return certificate
 
 
 def check_finite(attention: Tensor) -> None:

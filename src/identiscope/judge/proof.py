@@ -65,10 +65,10 @@ def prove(
     it is run all the same, and judged. Padding in the text keeps the attention it had, and is left out of every change.
     """
     loaded = load(model)
-    found: Any = trace(loaded, text, target=target, truncate=truncate)
-    if not isinstance(found, Trace):
-        raise InputError(f"{len(found)} texts were given; a proof is of one text, so make one for each.")
-    site = found.site(layer, attention, stream)
+    plain: Any = trace(loaded, text, target=target, truncate=truncate)
+    if not isinstance(plain, Trace):
+        raise InputError(f"{len(plain)} texts were given; a proof is of one text, so make one for each.")
+    site = plain.site(layer, attention, stream)
     changed = _maps_of(alternative, site, head)
     raw = {one: site.attention(one) for one in changed}
     certificate = _certified(site, head, changed, check=check)
@@ -95,7 +95,7 @@ def prove(
             truncate=truncate,
             whole=True,
         )
-        rows[name] = _changes(found, site, weights, rerun, places)
+        rows[name] = _changes(plain, site, weights, rerun, places)
     judged = judge(rows, certificate, site.value.dtype)
     moved = [max(float(_distances(one[at], raw[at]).max()) for at in raw) for one in maps.values()]
     arrays: dict[str, Any] = {
@@ -106,7 +106,7 @@ def prove(
         arrays,
         coordinates={"map": list(maps)},
         provenance=trace_provenance(
-            found, layer=layer, head=head, attention=attention, stream=stream, truncate=truncate, seed=seed, check=check
+            plain, layer=layer, head=head, attention=attention, stream=stream, truncate=truncate, seed=seed, check=check
         )
         | {
             "alternative_digest": map_digest(torch.stack(list(changed.values())) if head is None else changed[head]),
@@ -123,8 +123,8 @@ def _certified(site: Site, head: int | None, changed: Mapping[int, Tensor], *, c
         return (check_alternative if check else certify_map)(site, head, changed[head])
     for cells in changed.values() if check else ():
         check_finite(cells)
-    found = certify_layer(site, changed)
-    return refuse_broken(found, f"layer {site.layer}") if check else found
+    certificate = certify_layer(site, changed)
+    return refuse_broken(certificate, f"layer {site.layer}") if check else certificate
 
 
 def _distances(one: Tensor, other: Tensor) -> Tensor:
@@ -172,7 +172,7 @@ def judge(rows: Mapping[str, Changes], certificate: MapCertificate, precision: t
 
 
 def _changes(
-    found: Trace, site: Site, maps: Mapping[int, Tensor], outcome: Rerun, places: Mapping[str, Tensor]
+    traced: Trace, site: Site, maps: Mapping[int, Tensor], outcome: Rerun, places: Mapping[str, Tensor]
 ) -> Changes:
     """What one run changed, by the names of `MEASURED`; NaN where there is no such thing."""
     # Rounded as the run rounds it, beside what the kernel returned.
@@ -185,14 +185,14 @@ def _changes(
     ]
     followed = [
         _change(_unpadded(outcome.streams[name][-1], places.get(name)), part.hidden_states[-1])
-        for name, part in found.streams.items()
+        for name, part in traced.streams.items()
         if part.hidden_states
     ]
     return {
         "head_output": _change(outputs[0].sum(0), outputs[1].sum(0)),
         # Whatever follows from these heads, in any stream.
         "hidden_states": max(followed, default=float("nan")),
-        "logits": _logits_change(outcome.logits, found.logits, places),
+        "logits": _logits_change(outcome.logits, traced.logits, places),
     }
 
 

@@ -146,17 +146,17 @@ def mean_errors(result: xr.Dataset) -> tuple[float, float, float]:
     meant, looked_at = (int(result[name].values.flat[0]) for name in ("rows_meant", "rows_looked_at"))
     if looked_at >= meant:
         return 0.0, 0.0, 0.0
-    found = []
+    errors = []
     for name in _ENDS:
         rows = result[f"row_{name}"].transpose(..., "query").values
         rows = rows.reshape(-1, rows.shape[-1])
         rows = rows[~np.isnan(rows).all(1)]
         count = (~np.isnan(rows)).sum(1, keepdims=True)
         if not rows.size or count.min() < 2:
-            found.append(float("nan"))
+            errors.append(float("nan"))
             continue
         parts = np.nansum((rows - np.nanmean(rows, 1, keepdims=True)) / count, 0) / len(rows) * looked_at
         # The parts of rows that were not drawn are zero, and their mean is zero.
         spread = float((parts**2).sum()) / (looked_at - 1)
-        found.append(float(np.sqrt((1 - looked_at / meant) * spread / looked_at)))
-    return found[0], found[1], found[2]
+        errors.append(float(np.sqrt((1 - looked_at / meant) * spread / looked_at)))
+    return errors[0], errors[1], errors[2]

@@ -121,8 +121,8 @@ def _places(
         site = trace.site(layer, attention, stream)
         for head in site.heads:
             weights = on_cpu(site.attention(head))
-            found = ((weights >= NOTICEABLE) & between).nonzero()
-            noticeable.append(torch.cat([torch.tensor([[layer, head]]).expand(len(found), 2), found], 1))
+            cells = ((weights >= NOTICEABLE) & between).nonzero()
+            noticeable.append(torch.cat([torch.tensor([[layer, head]]).expand(len(cells), 2), cells], 1))
             summary = map_summary(weights, special)
             strongest.append((summary.strongest, layer, head, summary.strongest_query, summary.strongest_key))
     every = torch.cat(noticeable)
@@ -178,7 +178,7 @@ def _reach(trace: "Trace", result: xr.Dataset, rows: list[tuple[int, int, int]],
     attention, stream = result.attrs["attention"], result.attrs["query_stream"]
     distances = []
     for layer, head, query in rows:
-        found = ask(
+        alternative = ask(
             "attention_alternative",
             trace,
             layer=layer,
@@ -189,7 +189,7 @@ def _reach(trace: "Trace", result: xr.Dataset, rows: list[tuple[int, int, int]],
             attention=attention,
             stream=stream,
         )
-        distances.append(float(found["merged_total_variation"].max()))
+        distances.append(float(alternative["merged_total_variation"].max()))
         one_done()
     return float(np.median(distances))
 

@@ -27,8 +27,8 @@ def relative_errors(pairs: Sequence[tuple[Tensor, Tensor]]) -> list[float]:
     if not pairs:
         return []
     sizes = [_sizes(*pair) for pair in pairs]
-    found = torch.stack([size.to(sizes[0].device) for size in sizes]).tolist()
-    return [difference / size if size > 0 else difference for difference, size in found]
+    measured = torch.stack([size.to(sizes[0].device) for size in sizes]).tolist()
+    return [difference / size if size > 0 else difference for difference, size in measured]
 
 
 def _sizes(computed: Tensor, expected: Tensor) -> Tensor:

@@ -77,8 +77,8 @@ class Moments:
         count, x, y, xx, yy, xy, _ = self.level(level)
         spread_x, spread_y = xx - x * x / count, yy - y * y / count
         defined = (spread_x > VARIANCE_FLOOR**0.5 * xx) & (spread_y > VARIANCE_FLOOR**0.5 * yy)
-        found = (xy - x * y / count) / (spread_x * spread_y).clamp(min=0).sqrt()
-        return torch.where(defined, found.clamp(-1, 1), torch.nan)
+        correlation = (xy - x * y / count) / (spread_x * spread_y).clamp(min=0).sqrt()
+        return torch.where(defined, correlation.clamp(-1, 1), torch.nan)
 
     def unexplained(self, level: Level) -> Tensor:
         """Σ(x − y)² / Σx²: with y the effective attention, the null share."""

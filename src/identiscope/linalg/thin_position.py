@@ -27,8 +27,8 @@ class ThinPosition:
         [[0.0, 1.0], [-1.0, 0.0]]
         """
         values: Array = self.values[head]
-        found: Array = values[None] if self.by == "key" else values[_distances(queries, keys)]
-        return found
+        bias: Array = values[None] if self.by == "key" else values[_distances(queries, keys)]
+        return bias
 
 
 def thin_position(position: Array, allowed: Array | None, heads: int, queries: int, keys: int) -> ThinPosition | None:
@@ -57,12 +57,12 @@ def thin_position(position: Array, allowed: Array | None, heads: int, queries: i
 
 def _values(cells: Array, places: Array, inside: Array) -> Array | None:
     """One number [head, place] for all cells of a place; None if cells of a place differ."""
-    found = np.zeros((len(cells), int(places.max()) + 1))
-    for values, head in zip(found, cells, strict=True):
+    by_place = np.zeros((len(cells), int(places.max()) + 1))
+    for values, head in zip(by_place, cells, strict=True):
         values[places[inside]] = head[inside]
         if not (np.abs(values[places] - head) <= THIN_POSITION)[inside].all():
             return None
-    return found
+    return by_place
 
 
 def _distances(queries: int, keys: int) -> Array:

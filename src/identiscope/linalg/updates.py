@@ -29,13 +29,13 @@ class LayerDirections:
 def directions(parts: StreamParts, read: Tensor) -> tuple[list[LayerDirections], float]:
     """The directions of every layer for a last state that is read along `read` [token, model]; and what the bias of
     the last norm is worth."""
-    found: list[LayerDirections] = []
+    by_layer: list[LayerDirections] = []
     last = parts.layers[-1].feeds.after
     direction, final = _behind(parts.final, last, read.double())
     for layer in reversed(parts.layers):
-        found.insert(0, _of_layer(layer, direction))
-        direction = found[0].before
-    return found, final
+        by_layer.insert(0, _of_layer(layer, direction))
+        direction = by_layer[0].before
+    return by_layer, final
 
 
 def _of_layer(layer: LayerParts, direction: Tensor) -> LayerDirections:
@@ -70,9 +70,9 @@ def token_worths(attention: Tensor, value: Tensor, projection: Tensor, direction
     No vector is made for a pair: f_h(x_j)·u_i = V_j·(H_h·u_i).
     """
     group = len(projection) // len(value)
-    found = []
+    worths = []
     for head, one in enumerate(projection):
         along = direction @ one.double().T
         worth = along @ value[head // group].double().T
-        found.append((attention[head].double() * worth).sum(0))
-    return torch.stack(found)
+        worths.append((attention[head].double() * worth).sum(0))
+    return torch.stack(worths)

@@ -278,12 +278,12 @@ def layer_fields(site: "Site", streams: "Mapping[str, Stream] | None" = None) ->
         allowed = site.allowed_keys(heads[0])
     elif site.bias.causal:
         allowed = "causal"
-    found = LayerFields(site, site.heads, value, projection, context, allowed, site.row_sums(), bias)
+    fields = LayerFields(site, site.heads, value, projection, context, allowed, site.row_sums(), bias)
     if streams is None:
-        return found
+        return fields
     keys, queries = streams[site.key_stream], streams[site.query_stream]
     flags = torch.tensor(keys.special, dtype=torch.bool, device=value.device)
-    return replace(found, special=flags, key_tokens=keys.tokens, query_tokens=queries.tokens)
+    return replace(fields, special=flags, key_tokens=keys.tokens, query_tokens=queries.tokens)
 
 
 def _same_for_all(allowed: Tensor) -> bool:

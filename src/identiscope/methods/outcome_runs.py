@@ -68,8 +68,8 @@ class OutcomeRuns:
         """The outcome of each of several inputs, and its derivative by each: [text], [text, input, model]."""
         if embeddings.shape == self.embeddings.shape and torch.equal(embeddings, self.embeddings):
             return self._own_gradient
-        found = [self._gradient(part) for part in embeddings.split(self.runner.at_a_time)]
-        return torch.cat([value for value, _ in found]), torch.cat([gradient for _, gradient in found])
+        pairs = [self._gradient(part) for part in embeddings.split(self.runner.at_a_time)]
+        return torch.cat([value for value, _ in pairs]), torch.cat([gradient for _, gradient in pairs])
 
     @cached_property
     def _own_gradient(self) -> tuple[Tensor, Tensor]:
@@ -96,12 +96,12 @@ class OutcomeRuns:
         with torch.enable_grad():
             value = self._outcomes(self.embeddings, self.runner.rule(keep))
             order = sorted(added)
-            found = torch.autograd.grad(value.sum(), [added[index] for index in order], allow_unused=True)
+            gradients = torch.autograd.grad(value.sum(), [added[index] for index in order], allow_unused=True)
         self.runner.passes += 2
         zero = {index: added[index].detach() for index in order}
         return {
             index: zero[index][0] if one is None else _finite(one[0], "attention")
-            for index, one in zip(order, found, strict=True)
+            for index, one in zip(order, gradients, strict=True)
         }
 
     def attention_path(
@@ -128,23 +128,23 @@ class OutcomeRuns:
             with torch.set_grad_enabled(slopes):
                 value = self._outcomes(embeddings, self.runner.rule(scaled))
                 wanted = slopes and value.requires_grad
-                found = torch.autograd.grad(value.sum(), added, allow_unused=True) if wanted else [None]
+                derivatives = torch.autograd.grad(value.sum(), added, allow_unused=True) if wanted else [None]
             values.append(value.detach())
             if slopes:
                 self.runner.passes += 2 * len(part)
-                one = found[0]
+                one = derivatives[0]
                 gradients.append(torch.zeros_like(added[0]) if one is None else _finite(one, "attention"))
         return torch.cat(values), torch.cat(gradients).detach() if slopes else None
 
     def head_tangents(self, directions: Tensor) -> dict[int, Tensor]:
         """What happens to what heads return, [text, head, query, channel] by call, when embeddings move along
         directions [text, input, model]: derivatives forwards, all heads at once."""
-        found: list[dict[int, Tensor]] = []
+        tangents: list[dict[int, Tensor]] = []
         for part in directions.split(self.runner.at_a_time):
             x = self.embeddings.expand(len(part), -1, -1)
-            found.append(self.runner.head_tangents(self._split(x), self._split(part), summed=self.summed))
+            tangents.append(self.runner.head_tangents(self._split(x), self._split(part), summed=self.summed))
             self.runner.passes += 2 * len(part)
-        return {index: torch.cat([one[index] for one in found]) for index in found[0]}
+        return {index: torch.cat([one[index] for one in tangents]) for index in tangents[0]}
 
     def relevance(self, embeddings: Tensor) -> tuple[Tensor, Tensor]:
         """What is to be shared out, and the derivative by the rules of layer-wise relevance propagation.
@@ -185,8 +185,8 @@ class OutcomeRuns:
         """
         if name is not None and name not in BASELINES:
             raise InputError(f"baseline={name!r} was given; there are {', '.join(BASELINES)}.")
-        found = [self.runner.baseline(part.name, name, self.outcome, summed=self.summed) for part in self.sources]
-        return torch.cat([rows for rows, _ in found]), " and ".join(dict.fromkeys(said for _, said in found))
+        baselines = [self.runner.baseline(part.name, name, self.outcome, summed=self.summed) for part in self.sources]
+        return torch.cat([rows for rows, _ in baselines]), " and ".join(dict.fromkeys(said for _, said in baselines))
 
 
 def _finite(gradient: Tensor, by: str) -> Tensor:

@@ -35,14 +35,14 @@ class Signature:
 
 def choices_of(one: Method, fields: Iterable[str], own: Iterable[str] = ()) -> Mapping[str, tuple[str, object, str]]:
     """The options that a method has because of its kind; one that the function has itself is its own."""
-    found = dict(CHOICES[one.family.scope])
+    choices = dict(CHOICES[one.family.scope])
     if one.family.scope == "trace":
-        found = {name: choice for name, choice in found.items() if name not in own}
+        choices = {name: choice for name, choice in choices.items() if name not in own}
     for field in fields:
-        found |= OF_FIELDS.get(field, {})
+        choices |= OF_FIELDS.get(field, {})
     if "resume" in own:
-        found["resume"] = RESUME
-    return found
+        choices["resume"] = RESUME
+    return choices
 
 
 def signature(one: Method) -> Signature:
@@ -101,7 +101,7 @@ def said_of(name: str, documentation: str) -> str:
     """
     for paragraph in re.split(r"\n\s*\n", documentation):
         flat = " ".join(paragraph.split())
-        found = re.search(rf"(?:^|[.;] ){re.escape(name)}: (.+?)(?=[.;] [a-z_]+(?:, [a-z_]+)*: |$)", flat)
-        if found:
-            return found[1].rstrip(".")
+        match = re.search(rf"(?:^|[.;] ){re.escape(name)}: (.+?)(?=[.;] [a-z_]+(?:, [a-z_]+)*: |$)", flat)
+        if match:
+            return match[1].rstrip(".")
     return ""

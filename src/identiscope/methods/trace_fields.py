@@ -139,10 +139,12 @@ class TraceFields:
     @property
     def outcome(self) -> Any:
         """What is explained, which the stream must be read for."""
-        found = self.runs.outcome
-        if found.stream != self.stream.name:
-            raise InputError(f"the outcome ({found.name}) is read from {found.stream}, not from {self.stream.name}.")
-        return found
+        outcome = self.runs.outcome
+        if outcome.stream != self.stream.name:
+            raise InputError(
+                f"the outcome ({outcome.name}) is read from {outcome.stream}, not from {self.stream.name}."
+            )
+        return outcome
 
     @property
     def answer(self) -> Values:
@@ -165,8 +167,8 @@ class TraceFields:
         sites = [layer.site.index for layer in self.layers]
 
         def tangents(directions: Tensor) -> Sequence[Tensor]:
-            found = self.runs.head_tangents(directions)
-            return [found[index] for index in sites]
+            by_site = self.runs.head_tangents(directions)
+            return [by_site[index] for index in sites]
 
         return tangents
 

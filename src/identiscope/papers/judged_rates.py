@@ -20,37 +20,37 @@ Rates = xr.DataArray
 ELSEWHERE = "of another model or other data than the paper's, and so not judged"
 
 
-def of_rates(statistic: Callable[..., Rates | list[Rates]], *found: xr.Dataset) -> Estimate:
+def of_rates(statistic: Callable[..., Rates | list[Rates]], *results: xr.Dataset) -> Estimate:
     """A statistic of rates [probe, layer, …], with its interval from those of resampled sentences."""
 
     def numbers(name: str, leading: tuple[str, ...]) -> np.ndarray[Any, np.dtype[np.float64]]:
-        made = statistic(*(one[name] for one in found))
+        made = statistic(*(one[name] for one in results))
         parts = made if isinstance(made, list) else [made]
         stacked = np.stack([part.transpose(*leading, ...).values for part in parts], -1)
         return stacked if isinstance(made, list) else stacked[..., 0]
 
-    enough = min(int(one["sentences"].min()) for one in found) >= FEWEST_TEXTS
+    enough = min(int(one["sentences"].min()) for one in results) >= FEWEST_TEXTS
     return estimated(numbers("rate", ()), numbers("resampled_rate", ("resample",)) if enough else [])
 
 
-def share(found: Estimate) -> str:
+def share(estimate: Estimate) -> str:
     """A rate with its interval."""
-    return found.said(lambda value: f"{100 * value:.1f} %")
+    return estimate.said(lambda value: f"{100 * value:.1f} %")
 
 
-def points(found: Estimate) -> str:
+def points(estimate: Estimate) -> str:
     """A difference of rates with its interval."""
-    return found.said(lambda value: f"{100 * value:+.1f} points")
+    return estimate.said(lambda value: f"{100 * value:+.1f} points")
 
 
-def number_claim(statement: str, source: str, published: float, found: Estimate, comparable: bool) -> Claim:
-    """A share that was published, beside the one found: judged only of the same model and data."""
-    answer = between(found, published - NUMBER, published + NUMBER)
+def number_claim(statement: str, source: str, published: float, estimate: Estimate, comparable: bool) -> Claim:
+    """A share that was published, beside the one estimate: judged only of the same model and data."""
+    answer = between(estimate, published - NUMBER, published + NUMBER)
     return Claim(
         statement=statement,
         source=source,
         published=f"{100 * published:.1f} %",
         rule=f"the interval over sentences lies within {100 * NUMBER:g} points of the published number",
-        here=share(found) if comparable else f"{share(found)}; {ELSEWHERE}",
+        here=share(estimate) if comparable else f"{share(estimate)}; {ELSEWHERE}",
         holds=answer if comparable else None,
     )

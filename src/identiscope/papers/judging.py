@@ -71,24 +71,24 @@ def estimate_of(values: Array) -> Estimate:
     return estimated(values[0], values[1:])
 
 
-def above(found: Estimate, threshold: float = 0.0) -> Answer:
+def above(estimate: Estimate, threshold: float = 0.0) -> Answer:
     """Whether all of it is above a threshold: yes if every lower bound is, no if any upper bound is not."""
     return all_of(
         True if low > threshold else False if high <= threshold else None
-        for low, high in zip(found.low.ravel(), found.high.ravel(), strict=True)
+        for low, high in zip(estimate.low.ravel(), estimate.high.ravel(), strict=True)
     )
 
 
-def below(found: Estimate, threshold: float = 0.0) -> Answer:
+def below(estimate: Estimate, threshold: float = 0.0) -> Answer:
     """Whether all of it is below a threshold."""
-    return above(Estimate(-found.value, -found.high, -found.low), -threshold)
+    return above(Estimate(-estimate.value, -estimate.high, -estimate.low), -threshold)
 
 
-def between(found: Estimate, low: float, high: float) -> Answer:
+def between(estimate: Estimate, low: float, high: float) -> Answer:
     """Whether all of it lies between two bounds: yes if every interval does, no if any lies outside of them."""
     return all_of(
         True if low <= least and most <= high else False if most < low or least > high else None
-        for least, most in zip(found.low.ravel(), found.high.ravel(), strict=True)
+        for least, most in zip(estimate.low.ravel(), estimate.high.ravel(), strict=True)
     )
 
 

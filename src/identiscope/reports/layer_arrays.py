@@ -70,19 +70,24 @@ def report_layers(
 
 def layer_arrays(site: "Site") -> LayerArrays:
     """One site as thin matrices."""
-    held = layer_fields(site)
-    found = effective_simplex_span(
-        held.value, held.projection, held.context, allowed=held.allowed, precision=held.precision, row_sum=held.row_sum
+    fields = layer_fields(site)
+    factored = effective_simplex_span(
+        fields.value,
+        fields.projection,
+        fields.context,
+        allowed=fields.allowed,
+        precision=fields.precision,
+        row_sum=fields.row_sum,
     )
-    left, right, output = _orthonormal(held, found.left, found.right)
-    described = describe_allowed(held.allowed, site.queries, site.keys, held.value.device)
+    left, right, output = _orthonormal(fields, factored.left, factored.right)
+    described = describe_allowed(fields.allowed, site.queries, site.keys, fields.value.device)
     position = _position(site, described)
     query, key = _logit_factors(site) if site.bias.position is None or position is not None else (None, None)
     ranged = not described.everything and described.matrix is None
 
     def projected(place: int) -> Array:
-        group = len(found.left) // len(found.right)
-        cells = found.left[place] @ found.right[place // group].mT
+        group = len(factored.left) // len(factored.right)
+        cells = factored.left[place] @ factored.right[place // group].mT
         if not described.everything:
             cells *= described.block(slice(0, site.queries))
         return as_numpy(cells)
@@ -130,7 +135,7 @@ def _logit_factors(site: "Site") -> tuple[Array | None, Array | None]:
     return as_numpy(site.query.double() * site.scale), as_numpy(key.double())
 
 
-def _orthonormal(held: LayerFields, left: Tensor, right: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _orthonormal(fields: LayerFields, left: Tensor, right: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """The same product left·rightᵀ with orthonormal columns on the right, and T in their coordinates.
 
     The first column is the same for all keys, so that where every key may be seen all rows, which have one sum, have
@@ -146,8 +151,8 @@ def _orthonormal(held: LayerFields, left: Tensor, right: Tensor) -> tuple[Tensor
     group = len(left) // len(right)
     coordinates = basis.mT @ right
     left = left @ coordinates.repeat_interleave(group, 0).mT
-    triangle = projection_factor(held.projection).triangle
-    values = held.value.double()
+    triangle = projection_factor(fields.projection).triangle
+    values = fields.value.double()
     t = values.repeat_interleave(len(triangle) // len(values), 0) @ triangle.mT
     output = basis.repeat_interleave(group, 0).mT @ t
     if group == 1:

@@ -31,12 +31,12 @@ def live(models: Sequence[Model], most_tokens: int = 1024) -> Compute:
     def compute(question: Question, progress: Progress) -> Page:
         model = models[question.model]
         tell(progress, "reading the text", 0, 1)
-        found = _traced(model, question, most_tokens)
+        traced = _traced(model, question, most_tokens)
         if question.base is not None:
-            return _with_more(question.base, model, found, question, progress)
-        results = _results(model, found, question, progress)
+            return _with_more(question.base, model, traced, question, progress)
+        results = _results(model, traced, question, progress)
         page = report_page(
-            found,
+            traced,
             attention=question.attention,
             with_verdict="verdict" in question.methods,
             canonical="all" if "canonical" in question.methods else "auto",
@@ -68,18 +68,18 @@ def _traced(model: Model, question: Question, most_tokens: int) -> Trace:
                 f"the text has {count} tokens; at most {most_tokens} are taken here. Shorten it, or start the server"
                 " with a larger --max-tokens."
             )
-    found = trace(model, question.text, target=question.target)
-    assert isinstance(found, Trace)
-    return found
+    traced = trace(model, question.text, target=question.target)
+    assert isinstance(traced, Trace)
+    return traced
 
 
-def _results(model: Model, found: Trace, question: Question, progress: Progress) -> dict[str, xr.Dataset]:
+def _results(model: Model, traced: Trace, question: Question, progress: Progress) -> dict[str, xr.Dataset]:
     """What was asked for beside the maps, by the name that it was asked by."""
     if "attribution" not in question.methods:
         return {}
     tell(progress, "attribution", 0, 1)
     with told_of_waiting(lambda: tell(progress, "waiting for another attribution", 0, 1)):
-        return {"attribution": _attribution(found, question.directions, progress)}
+        return {"attribution": _attribution(traced, question.directions, progress)}
 
 
 def _with_results(page: Page, results: dict[str, xr.Dataset]) -> Page:
@@ -89,15 +89,15 @@ def _with_results(page: Page, results: dict[str, xr.Dataset]) -> Page:
     return page
 
 
-def _attribution(found: Trace, directions: int, progress: Progress) -> xr.Dataset:
+def _attribution(traced: Trace, directions: int, progress: Progress) -> xr.Dataset:
     def moved(done: int, total: int) -> None:
         # Said again, since it may have been waited for another.
         tell(progress, "attribution", done, total)
 
-    return ask("hidden_token_attribution", found, mode="estimate", probes=directions, progress=moved)
+    return ask("hidden_token_attribution", traced, mode="estimate", probes=directions, progress=moved)
 
 
-def _with_more(base: Page, model: Model, found: Trace, question: Question, progress: Progress) -> Page:
+def _with_more(base: Page, model: Model, traced: Trace, question: Question, progress: Progress) -> Page:
     """The page with canonical maps and intervals added, layer by layer, and results; the rest of it as it was."""
     page = base
     heads: Any = base.section(HEADS)["data"]
@@ -114,9 +114,9 @@ def _with_more(base: Page, model: Model, found: Trace, question: Question, progr
         had = (entry["canonical"] or {"heads": []})["heads"]
         wanted = {(layer, head) for head in had} | {place for place in question.canonical if place[0] == layer}
         part = report_page(
-            found, layers=[layer], attention=question.attention, with_verdict=False, progress=progress,
+            traced, layers=[layer], attention=question.attention, with_verdict=False, progress=progress,
             canonical=sorted(wanted) or "none",
             intervals=[place for place in question.intervals if place[0] == layer],
         )  # fmt: skip
         page = with_attention_of(page, HEADS, part.taken(HEADS))
-    return _with_results(page, _results(model, found, question, progress))
+    return _with_results(page, _results(model, traced, question, progress))

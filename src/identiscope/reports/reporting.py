@@ -56,12 +56,12 @@ def report(
     results = _results(model)
     if results:
         return write_report(result_page(*results), path)
-    found = model if isinstance(model, Trace) else _traced(model, text, target, truncate)
-    return write_report(checked(report_page)(found, progress=progress, **options), path)
+    traced = model if isinstance(model, Trace) else _traced(model, text, target, truncate)
+    return write_report(checked(report_page)(traced, progress=progress, **options), path)
 
 
 def report_page(
-    found: Trace,
+    traced: Trace,
     *,
     layers: Sequence[int] | None = None,
     attention: str | None = None,
@@ -84,15 +84,15 @@ def report_page(
     trace and shown, too.
     progress(done, total) is called as the work goes on, for each part of it from the beginning.
     """
-    attention = attention if attention is not None or stream is not None else found.kinds[0]
-    sites = chosen_sites(found, layers, attention, stream)
+    attention = attention if attention is not None or stream is not None else traced.kinds[0]
+    sites = chosen_sites(traced, layers, attention, stream)
     where: dict[str, Any] = {"attention": attention, "stream": stream}
     said: Verdict | None = None
     if with_verdict:
         tell(progress, "layers", 0, len(sites))
-        result = ask("attention_identifiability", found, layers=layers, progress=progress, **where)
+        result = ask("attention_identifiability", traced, layers=layers, progress=progress, **where)
         say(progress, "verdict")
-        said = verdict(found, result, progress=progress)
+        said = verdict(traced, result, progress=progress)
     loosest = _loosest(said)
     short = sites[0].keys <= SHORT
     cells = _known(said)
@@ -102,25 +102,25 @@ def report_page(
         wanted.insert(0, (first, FIRST_ROW))
     for done, (place, top) in enumerate(wanted):
         tell(progress, "intervals", done, len(wanted))
-        cells |= _row_intervals(found, place, top, where)
+        cells |= _row_intervals(traced, place, top, where)
     heads = _heads(canonical, sites, loosest if short else [])
     maps = {}
     for done, (layer, head) in enumerate(heads):
         tell(progress, "canonical maps", done, len(heads))
-        one = attention_maps(found, layer, head, ("canonical",), **where)
+        one = attention_maps(traced, layer, head, ("canonical",), **where)
         maps[layer, head] = one["canonical"].values
     site = sites[0]
-    queries, keys = found.streams[site.query_stream], found.streams[site.key_stream]
-    name = "arrays" if found.model is None else found.model.name
+    queries, keys = traced.streams[site.query_stream], traced.streams[site.key_stream]
+    name = "arrays" if traced.model is None else traced.model.name
     cut = f", {queries.cut} cut" if queries.cut else ""
     page = empty_page(
         title or name,
         f"{len(queries)} tokens{cut} · {len(sites)} layers × {len(site.heads)} heads · {site.kind} attention",
         verdict=_sentences(said),
-        notes=_notes(found, len(heads), len(cells)),
+        notes=_notes(traced, len(heads), len(cells)),
     )
     section = attention_section(
-        report_layers(found, layers=layers, **where),
+        report_layers(traced, layers=layers, **where),
         queries.tokens,
         None if keys is queries else keys.tokens,
         canonical=maps,
@@ -131,7 +131,7 @@ def report_page(
     asked = []
     for done, name in enumerate(methods):
         tell(progress, name.replace("_", " "), done, len(methods))
-        asked.append(ask(name, found, **_place(name, first, sites)))
+        asked.append(ask(name, traced, **_place(name, first, sites)))
     return with_results(page.with_section(section), [*results, *asked])
 
 
@@ -153,10 +153,10 @@ def _results(given: Any) -> list[xr.Dataset]:
 def _traced(model: Any, text: Any, target: Any, truncate: bool) -> Trace:
     if text is None:
         raise InputError("no text was given; give one, or a Trace instead of a model.")
-    found: Any = trace(load(model), text, target=target, truncate=truncate)
-    if not isinstance(found, Trace):
+    traced: Any = trace(load(model), text, target=target, truncate=truncate)
+    if not isinstance(traced, Trace):
         raise InputError("several texts were given; a report shows one, so make one for each.")
-    return found
+    return traced
 
 
 def _sentences(said: Verdict | None) -> tuple[str, ...]:
@@ -182,13 +182,13 @@ def _known(said: Verdict | None) -> Known:
     return {(one["layer"], one["head"], one["query"], one["key"]): one for one in records}
 
 
-def _row_intervals(found: Trace, place: tuple[int, int, int], top: int | None, where: dict[str, Any]) -> Known:
+def _row_intervals(traced: Trace, place: tuple[int, int, int], top: int | None, where: dict[str, Any]) -> Known:
     layer, head, query = place
-    site = found.site(layer, where["attention"], where["stream"])
+    site = traced.site(layer, where["attention"], where["stream"])
     row, allowed = site.attention(head, [query])[0], site.allowed_keys(head, [query])[0]
     keys = [key for key in row.argsort(descending=True).tolist() if bool(allowed[key])]
     bounds = ask(
-        "attention_intervals", found, layer=layer, head=head, cells=[(query, key) for key in keys[:top]], **where
+        "attention_intervals", traced, layer=layer, head=head, cells=[(query, key) for key in keys[:top]], **where
     )
     table = bounds.drop_vars(["lower_row", "upper_row"]).to_dataframe().to_dict("records")
     return {(layer, head, query, int(one["key"])): {"layer": layer, "head": head} | one for one in table}
@@ -212,7 +212,7 @@ def _heads(
     return [(int(layer), int(head)) for layer, head in canonical]
 
 
-def _notes(found: Trace, heads: int, cells: int) -> list[str]:
+def _notes(traced: Trace, heads: int, cells: int) -> list[str]:
     return [
         "Equation numbers are those of Brunner et al., On Identifiability in Transformers (ICLR 2020).",
         f"Canonical maps are computed for {heads} heads here, intervals for {cells} weights; the page says where they"

@@ -56,21 +56,21 @@ def cell_agreement(
 
 def distributions(table: np.ndarray, rounding: float) -> np.ndarray:
     """For each slice of [slice, row, column], whether every row is a distribution."""
-    found: np.ndarray = (table >= -rounding).all((1, 2)) & (np.abs(table.sum(-1) - 1) <= rounding).all(1)
-    return found
+    sums_to_one: np.ndarray = (table >= -rounding).all((1, 2)) & (np.abs(table.sum(-1) - 1) <= rounding).all(1)
+    return sums_to_one
 
 
 def statistic_agreement(statistics: np.ndarray, *, floor: float = 0.0) -> tuple[np.ndarray, np.ndarray]:
     """Pearson's and Spearman's correlation [statistic, statistic] of statistics [statistic, sample]."""
-    found = np.full((2, len(statistics), len(statistics)), np.nan)
+    correlations = np.full((2, len(statistics), len(statistics)), np.nan)
     for one in range(len(statistics)):
         for other in range(one, len(statistics)):
             pair = statistics[one], statistics[other]
             # What one of them does not know of a sample says nothing of how they agree.
             known = np.isfinite(pair[0]) & np.isfinite(pair[1])
             values = [correlation(pair[0][known], pair[1][known], floor=floor) for correlation in (pearson, spearman)]
-            found[:, one, other] = found[:, other, one] = values
-    return found[0], found[1]
+            correlations[:, one, other] = correlations[:, other, one] = values
+    return correlations[0], correlations[1]
 
 
 def agreement(scores: np.ndarray, special: np.ndarray, *, floor: float = 0.0) -> np.ndarray:

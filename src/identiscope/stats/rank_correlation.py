@@ -117,12 +117,12 @@ def _constant(values: np.ndarray, floor: float) -> bool:
 
 def _bounds(values: np.ndarray, tail: float) -> tuple[np.ndarray, np.ndarray]:
     """Quantiles over the resamples in which a measure varied; not a number where it never did."""
-    found = np.full((2, values.shape[1]), np.nan)
+    bounds = np.full((2, values.shape[1]), np.nan)
     for place, column in enumerate(values.T):
         known = column[~np.isnan(column)]
         if known.size:
-            found[:, place] = np.quantile(known, [tail, 1 - tail])
-    return found[0], found[1]
+            bounds[:, place] = np.quantile(known, [tail, 1 - tail])
+    return bounds[0], bounds[1]
 
 
 def _statistics(measures: np.ndarray, effects: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -130,8 +130,8 @@ def _statistics(measures: np.ndarray, effects: np.ndarray, counts: np.ndarray) -
     weights = np.repeat(counts, effects.shape[1], axis=1)
     goal = _mean_ranks(effects.ravel(), weights)
     columns = measures.reshape(-1, measures.shape[2]).T
-    found = np.stack([_weighted(_mean_ranks(column, weights), goal, weights) for column in columns], axis=1)
-    return found, counts @ _agreements(measures, effects) / counts.sum(1, keepdims=True)
+    correlations = np.stack([_weighted(_mean_ranks(column, weights), goal, weights) for column in columns], axis=1)
+    return correlations, counts @ _agreements(measures, effects) / counts.sum(1, keepdims=True)
 
 
 def _mean_ranks(values: np.ndarray, weights: np.ndarray) -> np.ndarray:

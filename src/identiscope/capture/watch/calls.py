@@ -264,11 +264,11 @@ class Watcher:
 
     def _bias_of(self, value: Tensor) -> Tensor | None:
         """The bias in the values [batch, kv_head, key, d_v], if they are a view of a linear layer's output."""
-        found = self._outputs.get(value.untyped_storage().data_ptr())
+        written = self._outputs.get(value.untyped_storage().data_ptr())
         _, heads, _, width = value.shape
-        if found is None or value.stride(-1) != 1:
+        if written is None or value.stride(-1) != 1:
             return None
-        output, bias = found
+        output, bias = written
         row = output.shape[-1]
         if bias is None:
             return value.new_zeros(heads, width)

@@ -49,8 +49,8 @@ class ForwardJacobian:
         tangents = self.inputs.new_zeros(len(tokens), count, *self.inputs.shape)
         for place, token in enumerate(tokens):
             tangents[place, :, token] = directions.T
-        found = push_each(self.function, self.inputs, tangents.flatten(0, 1), layers)
-        for layer, pushed in zip(layers, found, strict=True):
+        tangents_of_layers = push_each(self.function, self.inputs, tangents.flatten(0, 1), layers)
+        for layer, pushed in zip(layers, tangents_of_layers, strict=True):
             yield layer, 0, pushed.permute(1, 2, 0).unflatten(2, (len(tokens), count))
 
 

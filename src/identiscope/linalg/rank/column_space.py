@@ -73,14 +73,14 @@ def column_space(points: Coordinates) -> ColumnSpace:
     >>> column_space(coordinates(value, projection_factor(torch.eye(2)[None]))).spectrum.rank
     tensor([2])
     """
-    found = _gram_spectrum(points)
-    return orthogonal_column_space(points) if found is None else _from_gram(points, *found)
+    gram = _gram_spectrum(points)
+    return orthogonal_column_space(points) if gram is None else _from_gram(points, *gram)
 
 
 def spectrum_of(points: Coordinates) -> Spectrum:
     """The spectrum of T of every head alone, as `column_space` has it."""
-    found = _gram_spectrum(points)
-    return orthogonal_column_space(points).spectrum if found is None else found[0]
+    gram = _gram_spectrum(points)
+    return orthogonal_column_space(points).spectrum if gram is None else gram[0]
 
 
 def _gram_spectrum(points: Coordinates) -> tuple[Spectrum, Tensor] | None:
@@ -100,16 +100,16 @@ def _gram_spectrum(points: Coordinates) -> tuple[Spectrum, Tensor] | None:
     return spectrum(values, relative * points.reference(values[:, 0], keys)), projected
 
 
-def _from_gram(points: Coordinates, found: Spectrum, projected: Tensor) -> ColumnSpace:
-    triangle, values = points.triangle, found.singular_values
-    if bool((values[:, -1] > torch.maximum(found.cutoff, WELL_CONDITIONED * values[:, 0])).all()):
+def _from_gram(points: Coordinates, spectrum: Spectrum, projected: Tensor) -> ColumnSpace:
+    triangle, values = points.triangle, spectrum.singular_values
+    if bool((values[:, -1] > torch.maximum(spectrum.cutoff, WELL_CONDITIONED * values[:, 0])).all()):
         lower = torch.linalg.cholesky(projected)
         half = torch.linalg.solve_triangular(lower, triangle, upper=False)
-        return ColumnSpace(found, half, points.points, shared=True)
+        return ColumnSpace(spectrum, half, points.points, shared=True)
     squares, vectors = torch.linalg.eigh(projected)
-    kept = torch.arange(squares.shape[1], device=squares.device).flip(0) < found.rank[:, None]
+    kept = torch.arange(squares.shape[1], device=squares.device).flip(0) < spectrum.rank[:, None]
     inverse = torch.where(kept, torch.where(kept, squares, 1).rsqrt(), 0)
-    return ColumnSpace(found, inverse[..., None] * (vectors.mT @ triangle), points.points, shared=True)
+    return ColumnSpace(spectrum, inverse[..., None] * (vectors.mT @ triangle), points.points, shared=True)
 
 
 def orthogonal_column_space(points: Coordinates, relative: float | None = None) -> ColumnSpace:

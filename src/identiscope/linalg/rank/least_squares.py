@@ -65,9 +65,9 @@ def least_squares(product: Tensor, cross: Tensor, *, ridge: float = 0.0) -> Tens
     """
     if ridge < 0:
         raise InputError(f"ridge {ridge} was given; expected zero or more.")
-    found = directions(product)
+    axes = directions(product)
     penalty = ridge * float(product.double().diagonal().mean())
-    return found.vectors @ ((found.vectors.T @ cross.double()) / (found.values + penalty)[:, None])
+    return axes.vectors @ ((axes.vectors.T @ cross.double()) / (axes.values + penalty)[:, None])
 
 
 @dataclass(frozen=True)
@@ -109,8 +109,8 @@ def cosine_fit(
     summed = squares if product is None else product
     if summed is None or cross is None or count == 0:
         raise InputError("no pairs were given; a map needs at least one input with its target.")
-    found = directions(summed)
-    whiten = found.vectors * (count / found.values).sqrt()
+    axes = directions(summed)
+    whiten = axes.vectors * (count / axes.values).sqrt()
 
     def evaluate(weight: Tensor) -> tuple[float, Tensor]:
         loss, slope = 0.0, torch.zeros_like(cross, dtype=dtype)

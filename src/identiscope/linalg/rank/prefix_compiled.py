@@ -215,8 +215,8 @@ def settle(
 
 
 @compiled
-def triangles_at(points: Numbers, pivots: int, lengths: Integers, found: Numbers) -> None:
-    """Write the triangles of the prefixes of these growing lengths into `found` [length, pivot, column]."""
+def triangles_at(points: Numbers, pivots: int, lengths: Integers, triangles: Numbers) -> None:
+    """Write the triangles of the prefixes of these growing lengths into `triangles` [length, pivot, column]."""
     columns = points.shape[1]
     triangle, row = np.zeros((pivots, columns)), np.zeros(columns)
     place = 0
@@ -225,7 +225,7 @@ def triangles_at(points: Numbers, pivots: int, lengths: Integers, found: Numbers
         for k in range(pivots):
             _rotate(triangle[k], row, k)
         if lengths[place] == key + 1:
-            found[place] = triangle
+            triangles[place] = triangle
             place += 1
             if place == len(lengths):
                 break
@@ -254,7 +254,7 @@ def sweep(
     heads, rows, channels = targets.shape
     width, wanted = np.uintp(points.shape[1]), sums.shape[2]
     channel_count, eight = np.uintp(channels), np.uintp(8)
-    row, right, found = np.zeros(width), np.zeros((heads, channels)), np.zeros((heads, channels))
+    row, right, solutions = np.zeros(width), np.zeros((heads, channels)), np.zeros((heads, channels))
     totals = np.zeros((heads, 2))
     across = np.zeros((heads, width - channel_count))
     skipped = end - begin - rows
@@ -279,7 +279,7 @@ def sweep(
             for head in range(heads):
                 rest, total = right[head], across[head]
                 value = rest[k] * scale
-                found[head, k] = value
+                solutions[head, k] = value
                 totals[head, 0] += value * value
                 totals[head, 1] += value * last
                 for j in range(start, channel_count):
@@ -296,7 +296,7 @@ def sweep(
                 upper = triangle[pivot]
                 scale, start = 1 / upper[pivot], pivot - pivot % eight
                 for head in range(heads):
-                    solution, value = right[head], found[head, pivot]
+                    solution, value = right[head], solutions[head, pivot]
                     for j in range(start, channel_count):
                         value -= upper[j] * solution[j]
                     solution[pivot] = value * scale

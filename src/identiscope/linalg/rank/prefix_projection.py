@@ -63,7 +63,7 @@ class PrefixProjection:
         lengths = self.ranks.lengths[rows]
         solved = torch.zeros(count, dtype=torch.bool)
         solved[left if isinstance(left, Tensor) else slice(0, count if left else 0)] = True
-        found = RowSums(
+        sums = RowSums(
             target.new_empty(heads, count),
             target.new_empty(heads, count),
             target.new_empty(heads, count, len(self._columns)),
@@ -73,13 +73,13 @@ class PrefixProjection:
         )
         if rows.start < self.open_rows:
             assert weights is not None
-            self._sweep(target, found, solved, first=int(found.short.all(0).sum()))
-            self._open(rows, target, weights, found)
+            self._sweep(target, sums, solved, first=int(sums.short.all(0).sum()))
+            self._open(rows, target, weights, sums)
         else:
-            self._sweep(target, found, solved, first=0)
-        return found
+            self._sweep(target, sums, solved, first=0)
+        return sums
 
-    def _sweep(self, target: Tensor, found: RowSums, solved: Tensor, first: int) -> None:
+    def _sweep(self, target: Tensor, sums: RowSums, solved: Tensor, first: int) -> None:
         """All rows from the first on as if the prefix had full column rank; keys before it are only taken in."""
         from identiscope.linalg.rank.prefix_compiled import sweep
 
@@ -87,7 +87,7 @@ class PrefixProjection:
         begin, end = self._seen, int(self.ranks.lengths[self._next - 1])
         self._seen = end
         given = target[:, first:].contiguous().numpy()
-        outputs = [part[:, first:].numpy() for part in (found.squares, found.own, found.columns, found.left)]
+        outputs = [part[:, first:].numpy() for part in (sums.squares, sums.own, sums.columns, sums.left)]
         triangle = self._triangle.numpy()
         for value_head, points in enumerate(self._points.numpy()):
             own = slice(value_head * group, (value_head + 1) * group)
@@ -96,55 +96,55 @@ class PrefixProjection:
                 solved[first:].numpy(),
             )  # fmt: skip
 
-    def _open(self, rows: slice, target: Tensor, weights: Tensor, found: RowSums) -> None:
+    def _open(self, rows: slice, target: Tensor, weights: Tensor, row_sums: RowSums) -> None:
         """Rows of which the sweep does not know: with independent keys, or of a rank that only a spectrum shows."""
         ranks, keys = self.ranks, weights.shape[2]
         columns = self._columns[:, :keys].mT
-        found.rank[:] = ranks.known()[:, rows]
+        row_sums.rank[:] = ranks.known()[:, rows]
         cells = self._shared(weights, ranks.lengths[rows])
         last = ranks.lengths[rows, None] - 1
         for sums, short in (
-            (found.squares, cells.square().sum(-1)),
-            (found.own, cells.gather(2, last.expand(len(cells), -1, 1))[..., 0]),
-            (found.columns, cells @ columns),
+            (row_sums.squares, cells.square().sum(-1)),
+            (row_sums.own, cells.gather(2, last.expand(len(cells), -1, 1))[..., 0]),
+            (row_sums.columns, cells @ columns),
         ):
-            mask = found.short if sums.ndim == 2 else found.short[..., None]
+            mask = row_sums.short if sums.ndim == 2 else row_sums.short[..., None]
             sums.copy_(torch.where(mask, short, sums))
-        for heads, places in pairs((found.rank < 0).nonzero()):
-            found.rank[heads, places], half = ranks.spectra(heads, places + rows.start)
+        for heads, places in pairs((row_sums.rank < 0).nonzero()):
+            row_sums.rank[heads, places], half = ranks.spectra(heads, places + rows.start)
             # One half after the other, never their product: that would square the rounding of the output.
             turned = half @ target[heads, places][..., None]
             left = half.mT @ turned
             lengths = ranks.lengths[rows][places]
             cells = (ranks.points.points[heads // ranks.points.group, :keys] @ left)[..., 0]
             cells *= torch.arange(keys) < lengths[:, None]
-            found.squares[heads, places] = turned.square().sum((1, 2))
-            found.own[heads, places] = cells.gather(1, lengths[:, None] - 1)[:, 0]
-            found.columns[heads, places] = cells @ columns
-            if found.left.shape[1]:
-                found.left[heads, places] = left[..., 0]
+            row_sums.squares[heads, places] = turned.square().sum((1, 2))
+            row_sums.own[heads, places] = cells.gather(1, lengths[:, None] - 1)[:, 0]
+            row_sums.columns[heads, places] = cells @ columns
+            if row_sums.left.shape[1]:
+                row_sums.left[heads, places] = left[..., 0]
 
     def _shared(self, weights: Tensor, lengths: Tensor) -> Tensor:
         """A⊥ of rows whose distinct keys are independent: keys with the same values share their weight evenly."""
-        found, group = weights, self.ranks.points.group
+        merged, group = weights, self.ranks.points.group
         for value_head, number in enumerate(self.ranks.number[:, : weights.shape[2]]):
             own = slice(value_head * group, (value_head + 1) * group)
             known = number[: int(self.ranks.independent[own].max())]
             if len(known) and int(known.max()) + 1 < len(known):
-                found = found.clone() if found is weights else found
+                merged = merged.clone() if merged is weights else merged
                 same = torch.nn.functional.one_hot(known).double()
                 counts = same.cumsum(0)[lengths.clamp(max=len(known)) - 1]
                 shares = (weights[own, :, : len(known)] @ same) / counts.clamp(min=1)
-                found[own, :, : len(known)] = (shares @ same.mT) * (torch.arange(len(known)) < lengths[:, None])
-        return found
+                merged[own, :, : len(known)] = (shares @ same.mT) * (torch.arange(len(known)) < lengths[:, None])
+        return merged
 
-    def cells(self, found: RowSums, weights: Tensor, keys: Tensor, places: Tensor | None = None) -> Tensor:
+    def cells(self, sums: RowSums, weights: Tensor, keys: Tensor, places: Tensor | None = None) -> Tensor:
         """A⊥ [head, row, key] of the rows asked for last, at some keys; their left factors must have been asked for.
 
         places: of some of these rows only.
         """
-        lengths = self.ranks.lengths[self._next - found.squares.shape[1] : self._next]
-        left, short = found.left, found.short
+        lengths = self.ranks.lengths[self._next - sums.squares.shape[1] : self._next]
+        left, short = sums.left, sums.short
         if places is not None:
             lengths, left, short, weights = lengths[places], left[:, places], short[:, places], weights[:, places]
         points = self.ranks.points

@@ -164,8 +164,8 @@ def cutoffs(points: Coordinates) -> Tensor:
 
 @lru_cache(maxsize=64)
 def _cutoffs(keys: int, channels: int, model: int, precision: torch.dtype) -> Tensor:
-    found = [relative_cutoff(length, channels, model, precision) ** 2 for length in range(keys + 1)]
-    return torch.tensor(found, dtype=torch.float64)
+    squares = [relative_cutoff(length, channels, model, precision) ** 2 for length in range(keys + 1)]
+    return torch.tensor(squares, dtype=torch.float64)
 
 
 def pairs(places: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
@@ -184,16 +184,16 @@ def _triangles(points: Coordinates, value_heads: Tensor, lengths: Tensor) -> Ten
     from identiscope.linalg.rank.prefix_compiled import triangles_at
 
     columns = points.points.shape[2]
-    found = points.points.new_empty(len(lengths), columns, columns)
+    triangles = points.points.new_empty(len(lengths), columns, columns)
     for value_head in value_heads.unique().tolist():
         mine = value_heads == value_head
         own, place = lengths[mine].unique(return_inverse=True)
-        different = found.new_zeros(len(own), columns, columns)
+        different = triangles.new_zeros(len(own), columns, columns)
         keys = points.points[value_head]
         if points.precision == torch.float64:
             for index, length in enumerate(own.tolist()):
                 different[index, : min(length, columns)] = torch.linalg.qr(keys[:length], mode="r").R
         else:
             triangles_at(keys.contiguous().numpy(), columns, own.numpy(), different.numpy())
-        found[mine] = different[place]
-    return found
+        triangles[mine] = different[place]
+    return triangles

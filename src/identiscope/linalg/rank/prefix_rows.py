@@ -37,12 +37,12 @@ def tall_prefixes(points: Coordinates, heads: slice) -> list[int]:
         return high
 
     own = search(plain, GRAM_FLOOR * float(torch.linalg.matrix_norm(plain, 2)), columns)
-    found = []
+    lengths = []
     for head in range(heads.start, heads.stop):
         rows = plain @ points.triangle[head].mT
         produced = max(float(torch.linalg.matrix_norm(rows, 2)), float(points.bias_norm[head]) * keys**0.5)
-        found.append(search(rows, max(points.cutoff(keys), GRAM_FLOOR) * produced, own))
-    return found
+        lengths.append(search(rows, max(points.cutoff(keys), GRAM_FLOOR) * produced, own))
+    return lengths
 
 
 def wide_prefixes(points: Coordinates, heads: slice) -> list[int]:
@@ -121,11 +121,11 @@ def _solve_block(gram: Tensor, block: Tensor, target: Tensor) -> Tensor:
     def solve(right: Tensor) -> Tensor:
         turned = torch.linalg.solve_triangular(lower, right, upper=False)
         part = inverse @ (fresh.mT @ turned * inside) * inside
-        found: Tensor = torch.linalg.solve_triangular(lower.mT, turned - fresh @ (inverse.mT @ part), upper=True)
-        return found
+        solved: Tensor = torch.linalg.solve_triangular(lower.mT, turned - fresh @ (inverse.mT @ part), upper=True)
+        return solved
 
     right = target.reshape(-1, columns).mT
-    found = solve(right)
+    solution = solve(right)
     # One refinement: where the prefix is barely long enough, Woodbury alone loses the square of its condition.
-    missing = right - gram @ found - block.mT @ (block @ found * inside)
-    return (found + solve(missing)).mT.reshape(heads, size, columns)
+    missing = right - gram @ solution - block.mT @ (block @ solution * inside)
+    return (solution + solve(missing)).mT.reshape(heads, size, columns)

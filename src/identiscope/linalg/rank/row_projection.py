@@ -76,9 +76,9 @@ def _solve_prefixes(points: Coordinates, heads: slice, target: Tensor, allowed: 
         if len(between):
             head = heads.start + index
             masks = torch.arange(allowed.keys, device=lengths.device) < lengths[between, None]
-            found = solve_sets(
+            solved = solve_sets(
                 points, slice(head, head + 1), target[index : index + 1, between], masks,
                 torch.arange(len(between), device=lengths.device),
             )  # fmt: skip
-            left[index, between], rank[index, between] = found[0][0], found[1][0]
+            left[index, between], rank[index, between] = solved[0][0], solved[1][0]
     return left, rank

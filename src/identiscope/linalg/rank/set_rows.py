@@ -56,10 +56,10 @@ def solve_sets(
                 )
             # F then Fᵀ, never the product FᵀF: that would square the rounding of the output once more.
             goal, half = target[index, member], halves[local]
-            found = _apply(half, goal)
+            solution = _apply(half, goal)
             # Refined with what the rows themselves give: a Gram matrix has lost the square of their condition.
-            given = ((found @ plain.mT) * chunk[local]) @ plain
-            left[index, member] = found + _apply(half, goal - given)
+            given = ((solution @ plain.mT) * chunk[local]) @ plain
+            left[index, member] = solution + _apply(half, goal - given)
             rank[index, member] = ranks[local]
     return left, rank
 

@@ -68,15 +68,15 @@ def extend_span(span: SharedSpan, columns: Tensor, cutoff: Tensor, number: int) 
     """
     basis, origin, strength, gap = (part.clone() for part in (span.basis, span.origin, span.strength, span.gap))
     for head in (~span.full).nonzero()[:, 0].tolist():
-        held = span.of_head(head)
-        left, values, _ = torch.linalg.svd(_outside(held, columns[head]), full_matrices=False)
+        known = span.of_head(head)
+        left, values, _ = torch.linalg.svd(_outside(known, columns[head]), full_matrices=False)
         # No more directions than there is room for: the rest can only be rounding.
-        new = int((values > cutoff[head]).sum().clamp(max=basis.shape[1] - held.shape[1]))
+        new = int((values > cutoff[head]).sum().clamp(max=basis.shape[1] - known.shape[1]))
         if not new:
             continue
-        place = slice(held.shape[1], held.shape[1] + new)
+        place = slice(known.shape[1], known.shape[1] + new)
         # Dividing by a small singular value magnified what was left of the span: take it out once more.
-        basis[head, :, place] = _orthonormal(_outside(held, left[:, :new]))
+        basis[head, :, place] = _orthonormal(_outside(known, left[:, :new]))
         origin[head, place], strength[head, place] = number, values[:new]
         gap[head] = torch.minimum(gap[head], values[new - 1] / cutoff[head])
     return SharedSpan(basis, origin, strength, gap)
@@ -88,13 +88,13 @@ def merge_spans(first: SharedSpan, second: SharedSpan, numbered: int, cutoff: Te
     The directions that the first matrices of the second brought span the same as those matrices do, so taking
     them in order finds the very matrix that brought each direction.
     """
-    found = first
+    merged = first
     for number in range(1, int(second.origin.max()) + 1 if second.origin.numel() else 1):
         here = second.origin == number
-        if bool((here & ~found.full[:, None]).any()):
+        if bool((here & ~merged.full[:, None]).any()):
             columns = second.basis * (second.strength * here)[:, None]
-            found = extend_span(found, columns, cutoff, numbered + number)
-    return replace(found, gap=torch.minimum(found.gap, torch.where(first.full, torch.inf, second.gap)))
+            merged = extend_span(merged, columns, cutoff, numbered + number)
+    return replace(merged, gap=torch.minimum(merged.gap, torch.where(first.full, torch.inf, second.gap)))
 
 
 def _outside(basis: Tensor, columns: Tensor) -> Tensor:

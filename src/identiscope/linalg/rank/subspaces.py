@@ -30,8 +30,8 @@ def orthogonal_part(basis: Tensor, other: Tensor) -> Tensor:
     torch.Size([3, 2])
     """
     _, cosines, turned = torch.linalg.svd(other.mT @ basis, full_matrices=True)
-    found: Tensor = basis @ turned[int((cosines > ORTHOGONAL).sum()) :].mT
-    return found
+    part: Tensor = basis @ turned[int((cosines > ORTHOGONAL).sum()) :].mT
+    return part
 
 
 def reaches(eigenvalues: Tensor, cut: float) -> Tensor:

@@ -15,7 +15,7 @@ def vertex(basis: np.ndarray, row: np.ndarray, basic: np.ndarray) -> np.ndarray:
     change, *_ = np.linalg.lstsq(equations, wanted, rcond=None)
     # Once more: what is left of the equations is solved for too.
     change = change + np.linalg.lstsq(equations, wanted - equations @ change, rcond=None)[0]
-    found = np.zeros_like(row)
-    found[basic] = row[basic] + change
-    found[np.abs(found) <= VERTEX_ROUNDING / 8] = 0.0
-    return found
+    corner = np.zeros_like(row)
+    corner[basic] = row[basic] + change
+    corner[np.abs(corner) <= VERTEX_ROUNDING / 8] = 0.0
+    return corner

@@ -98,13 +98,13 @@ def to_corner(row: Numbers, basic: Places, free: Places, tableau: Numbers, weigh
     `basic`, `free` and `tableau` belong to any basis; `weights` [basic] becomes those of a corner of the polytope.
     """
     constraints, count = tableau.shape
-    held, costs, steps = row[free], np.zeros(count), 0
+    shares, costs, steps = row[free], np.zeros(count), 0
     for place in range(constraints):
         weights[place] = row[basic[place]]
-    for column in np.argsort(held):
-        if held[column] <= 0:
+    for column in np.argsort(shares):
+        if shares[column] <= 0:
             continue
-        step, pivot = held[column], -1
+        step, pivot = shares[column], -1
         for place in range(constraints):
             rise = -tableau[place, column]
             if rise > _ENTRY and weights[place] < step * rise:
@@ -112,7 +112,7 @@ def to_corner(row: Numbers, basic: Places, free: Places, tableau: Numbers, weigh
         for place in range(constraints):
             weights[place] = max(weights[place] + step * tableau[place, column], 0.0)
         if pivot >= 0:
-            weights[pivot] = held[column] - step
+            weights[pivot] = shares[column] - step
             _exchange(tableau, costs, basic, free, pivot, column)
             steps += 1
     return steps

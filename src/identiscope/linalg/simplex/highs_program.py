@@ -40,7 +40,7 @@ class HighsPrograms:
         keys, constraints = self._basis.shape
         if self._total <= 0 or constraints >= keys:
             return self._row.copy()
-        found, unit = self._start, 1.0
+        best, unit = self._start, 1.0
         for _ in range(ZOOMS):
             basic = self._basic(cost, unit)
             if basic is None:
@@ -48,15 +48,15 @@ class HighsPrograms:
             new = vertex(self._basis, self._start, basic)
             reached = float(np.abs(new - self._start).max())
             if new.min() >= 0 and float(np.abs((new - self._start) @ self._basis).max()) <= VERTEX_ROUNDING:
-                found = new
+                best = new
                 break
             # Not exact: as far towards it as weights stay non-negative, until it is known better.
             nearer = _as_far_as_feasible(self._basis, self._start, new)
-            found = nearer if float(cost @ nearer) < float(cost @ found) else found
+            best = nearer if float(cost @ nearer) < float(cost @ best) else best
             if not 0 < reached < unit:
                 break
             unit = reached
-        made: np.ndarray = self._total * found
+        made: np.ndarray = self._total * best
         return made if float(cost @ made) <= float(cost @ self._row) else self._row.copy()
 
     def _basic(self, cost: np.ndarray, unit: float) -> np.ndarray | None:

@@ -47,11 +47,11 @@ def row_bounds(basis: np.ndarray, rows: np.ndarray, groups: np.ndarray | None = 
         for group, cost in enumerate(together.T):
             lower[place, group] = cost @ programs.best(cost)
             upper[place, group] = cost @ programs.best(-cost)
-    found = RowBounds(weight, weight.copy(), weight.copy())
+    of_rows = RowBounds(weight, weight.copy(), weight.copy())
     # A bound is never on the wrong side of the weight itself, which rounding could take it to.
-    found.lower[known] = np.minimum(lower * total[known, None], weight[known])
-    found.upper[known] = np.maximum(upper * total[known, None], weight[known])
-    return found
+    of_rows.lower[known] = np.minimum(lower * total[known, None], weight[known])
+    of_rows.upper[known] = np.maximum(upper * total[known, None], weight[known])
+    return of_rows
 
 
 def row_extremes(basis: np.ndarray, rows: np.ndarray, costs: np.ndarray) -> RowBounds:
@@ -76,7 +76,7 @@ def row_extremes(basis: np.ndarray, rows: np.ndarray, costs: np.ndarray) -> RowB
     for place in np.flatnonzero(np.isnan(most)):
         programs = HighsPrograms(basis, shares[place])
         least[place], most[place] = (units[place] @ programs.best(sign * units[place]) for sign in (1, -1))
-    found, scale = RowBounds(weight, weight.copy(), weight.copy()), total[known] * size[known]
-    found.lower[known] = np.minimum(least * scale, weight[known])
-    found.upper[known] = np.maximum(most * scale, weight[known])
-    return found
+    of_rows, scale = RowBounds(weight, weight.copy(), weight.copy()), total[known] * size[known]
+    of_rows.lower[known] = np.minimum(least * scale, weight[known])
+    of_rows.upper[known] = np.maximum(most * scale, weight[known])
+    return of_rows

@@ -193,12 +193,12 @@ def _row_by_row(
     steps = torch.full((len(raw),), torch.nan, dtype=torch.float64)
     certificates = []
     for done, row in enumerate(rows, 1):
-        found = finder(row)
-        changed[row] = found.row
-        distances[0, row], distances[1, row] = found.total_variation, found.jensen_shannon
-        if found.lambda_max is not None:
-            steps[row] = found.lambda_max
-        certificates.append(found.certificate)
+        alternative = finder(row)
+        changed[row] = alternative.row
+        distances[0, row], distances[1, row] = alternative.total_variation, alternative.jensen_shannon
+        if alternative.lambda_max is not None:
+            steps[row] = alternative.lambda_max
+        certificates.append(alternative.certificate)
         if progress is not None:
             progress(done, len(rows))
     return changed, asdict(worst_certificate(certificates)), (distances[0], distances[1]), steps

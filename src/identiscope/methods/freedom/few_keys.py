@@ -125,7 +125,7 @@ def _common(
 
 def _bounds(points: np.ndarray, kept: np.ndarray) -> np.ndarray:
     """Distance [key] of each dropped point from the convex hull of those that are kept, never too small."""
-    found = np.zeros(len(points))
+    bounds = np.zeros(len(points))
     scale = float(np.abs(points).max()) or 1.0
     hull = points[kept].T / scale
     system = np.concatenate([hull, np.full((1, hull.shape[1]), _SUM)])
@@ -133,5 +133,5 @@ def _bounds(points: np.ndarray, kept: np.ndarray) -> np.ndarray:
         shares, _ = nnls(system, np.append(points[key] / scale, _SUM))
         # Whatever shares these are, made to sum to one they are a point of the hull: its distance is a bound.
         shares /= shares.sum()
-        found[key] = scale * float(np.linalg.norm(points[key] / scale - hull @ shares))
-    return found
+        bounds[key] = scale * float(np.linalg.norm(points[key] / scale - hull @ shares))
+    return bounds

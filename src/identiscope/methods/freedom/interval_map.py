@@ -39,8 +39,8 @@ class IntervalMap:
             "merged_weight": self.merged_weight, "merged_lower": self.merged_lower,
             "merged_upper": self.merged_upper, "merged_width": self.merged_upper - self.merged_lower,
         }  # fmt: skip
-        found = {name: (("query", "key"), cells) for name, cells in maps.items()}
-        return found | {"freedom": (("query",), self.freedom), "copies": (("key",), self.copies)}
+        arrays = {name: (("query", "key"), cells) for name, cells in maps.items()}
+        return arrays | {"freedom": (("query",), self.freedom), "copies": (("key",), self.copies)}
 
 
 def interval_map(
@@ -95,8 +95,8 @@ def interval_map(
     )
 
 
-def _parts(found: RowBounds) -> tuple[np.ndarray, ...]:
-    return found.weight, found.lower, found.upper
+def _parts(bounds: RowBounds) -> tuple[np.ndarray, ...]:
+    return bounds.weight, bounds.lower, bounds.upper
 
 
 def _together(rows: HeadRows, queries: int) -> list[list[int]]:

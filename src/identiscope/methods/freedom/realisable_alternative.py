@@ -78,8 +78,8 @@ def realisable_alternative(
     left, sizes, _ = torch.linalg.svd(centred, full_matrices=False)
     basis = left[:, sizes > 0.5]
     if basis.shape[1] <= key_channels:
-        found = maximum_entropy_rows(basis, rows @ basis, total, inside)
-        query, key, attention, residual = found.dual, basis, found.rows, found.residual
+        solution = maximum_entropy_rows(basis, rows @ basis, total, inside)
+        query, key, attention, residual = solution.dual, basis, solution.rows, solution.residual
     else:
         if inside is not None or bool((rows <= 0).any()):
             raise MathError(

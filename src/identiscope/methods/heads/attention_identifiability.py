@@ -98,39 +98,39 @@ def attention_identifiability(
     flags = torch.stack([torch.as_tensor(one, dtype=torch.bool) for one in types.values()])
     products = head_products(projection_factor(projection))
     described = describe_allowed(allowed, count, keys, value.device)
-    found = attention_moments(
+    of_rows = attention_moments(
         value, products, flags, described, raw=raw, exact_context=exact_context, precision=precision,
         value_bias=value_bias, row_sum=row_sum, softmax_rows=softmax_rows, copies=copies,
     )  # fmt: skip
-    moments, seen = found.moments, described.count().to(found.rank.device)
+    moments, seen = of_rows.moments, described.count().to(of_rows.rank.device)
     bound = seen.clamp(max=min(value.shape[2], products.factor.model))
-    warn_of_uncertain(found.spectrum, layer, heads)
+    warn_of_uncertain(of_rows.spectrum, layer, heads)
     numbers: dict[str, Any] = {
-        "simplex_null_share": found.simplex.unexplained("head"),
-        "row_simplex_null_share": found.simplex.unexplained("row"),
-        "simplex_correlation": found.simplex.correlation("head"),
-        "merged_null_share": found.merged.share,
+        "simplex_null_share": of_rows.simplex.unexplained("head"),
+        "row_simplex_null_share": of_rows.simplex.unexplained("row"),
+        "simplex_correlation": of_rows.simplex.correlation("head"),
+        "merged_null_share": of_rows.merged.share,
         "null_share": moments.unexplained("head"),
         "row_null_share": moments.unexplained("row"),
         "correlation": moments.correlation("head"),
         "row_correlation": moments.correlation("row"),
         "type_null_share": moments.unexplained("key_type"),
         "type_correlation": moments.correlation("key_type"),
-        "rank": found.rank,
-        "null_dimension": seen - found.rank,
-        "simplex_null_dimension": seen - found.simplex_rank,
-        "free_rows": (seen > found.simplex_rank).double().mean(-1),
+        "rank": of_rows.rank,
+        "null_dimension": seen - of_rows.rank,
+        "simplex_null_dimension": seen - of_rows.simplex_rank,
+        "free_rows": (seen > of_rows.simplex_rank).double().mean(-1),
         "null_dimension_bound": seen - bound,
         "simplex_null_dimension_bound": (seen - bound - 1).clamp(min=0),
-        "singular_values": found.spectrum.singular_values,
-        "cutoff": found.spectrum.cutoff,
-        "gap": found.spectrum.gap,
-        "rank_is_uncertain": found.spectrum.uncertain,
+        "singular_values": of_rows.spectrum.singular_values,
+        "cutoff": of_rows.spectrum.cutoff,
+        "gap": of_rows.spectrum.gap,
+        "rank_is_uncertain": of_rows.spectrum.uncertain,
     }
     if layer_level and (head_count is None or head_count == len(projection)):
         # Of the last row: where rows see different keys, each has a layer's null space of its own.
         last = described.block(slice(count - 1, count))[0]
-        numbers |= _of_layer(value, projection, found, last.expand(keys), precision, value_bias)
+        numbers |= _of_layer(value, projection, of_rows, last.expand(keys), precision, value_bias)
     return AttentionIdentifiability(numbers, tuple(types))
 
 
@@ -148,7 +148,7 @@ def _types(
 def _of_layer(
     value: Tensor,
     projection: Tensor,
-    found: AttentionMoments,
+    moments: AttentionMoments,
     last: Tensor,
     precision: torch.dtype | None,
     bias: Tensor | None,
@@ -156,8 +156,8 @@ def _of_layer(
     """Null dimensions of all heads stacked, and of the heads each alone, over the keys that the last row sees."""
     heads, keys = len(projection), int(last.sum())
     if bool(last.all()):
-        together, simplex = stacked_ranks(found.plain, found.ones, projection)
-        alone, simplex_alone = (int(rank[:, -1].sum()) for rank in (found.rank, found.simplex_rank))
+        together, simplex = stacked_ranks(moments.plain, moments.ones, projection)
+        alone, simplex_alone = (int(rank[:, -1].sum()) for rank in (moments.rank, moments.simplex_rank))
         dimensions = [heads * keys - rank for rank in (together, simplex, alone, simplex_alone)]
     else:
         whole = layer_rank(value[:, last], projection, precision=precision, value_bias=bias)

@@ -114,21 +114,21 @@ def _of_prefixes(
         weights, raw_sums = raw.rows(rows)
         lengths, whole = raw.lengths[rows], (raw_sums.total, raw_sums.squares)
         target = plain.weighted(weights)
-        found = projection.rows(target, weights, left=sums[0].needs_cells)
+        projected = projection.rows(target, weights, left=sums[0].needs_cells)
         given = _with_sums(plain, ones, target, raw_sums.total)
         extended = with_ones.rows(given, weights, left=merged.within(rows))
-        ranks.append((found.rank, extended.rank))
+        ranks.append((projected.rank, extended.rank))
 
         def kept(places: Tensor, weights: Tensor = weights, found: RowSums = extended) -> Tensor:
             return with_ones.cells(found, weights, torch.arange(weights.shape[2]), places)
 
         merged.add(rows, weights, kept)
 
-        def cells(keys: Tensor, weights: Tensor = weights, found: RowSums = found) -> Tensor:
-            return projection.cells(found, weights, keys)
+        def cells(keys: Tensor, weights: Tensor = weights, projected: RowSums = projected) -> Tensor:
+            return projection.cells(projected, weights, keys)
 
         sums[0].add_projected(
-            rows, lengths, whole, (found.columns[..., 0], found.squares), _at(weights, cells, lengths)
+            rows, lengths, whole, (projected.columns[..., 0], projected.squares), _at(weights, cells, lengths)
         )
         sums[1].add_projected(rows, lengths, whole, (raw_sums.total, extended.squares))
     of_plain, of_ones = (torch.cat(parts, 1) for parts in zip(*ranks, strict=True))
@@ -186,5 +186,5 @@ def _at(weights: Tensor, cells: Callable[[Tensor], Tensor], lengths: Tensor) -> 
 
 def _by_group(rows: Tensor, factor: Tensor) -> Tensor:
     """rows [head, row, …] times the factor [kv_head or head, …, column] of each head's group: one product a group."""
-    found = rows.reshape(len(factor), -1, rows.shape[2]) @ factor
-    return found.view(*rows.shape[:2], -1)
+    products = rows.reshape(len(factor), -1, rows.shape[2]) @ factor
+    return products.view(*rows.shape[:2], -1)

@@ -70,9 +70,9 @@ def head_pattern(attention: Tensor, allowed: Allowed = None) -> HeadPattern:
     >>> head_pattern(torch.eye(6)[None]).names
     ('diagonal',)
     """
-    found = [map_pattern(one, allowed=allowed) for one in attention]
-    scores = torch.tensor([list(one.scores.values()) for one in found], dtype=torch.float64)
-    return HeadPattern(scores, tuple(one.name for one in found))
+    patterns = [map_pattern(one, allowed=allowed) for one in attention]
+    scores = torch.tensor([list(one.scores.values()) for one in patterns], dtype=torch.float64)
+    return HeadPattern(scores, tuple(one.name for one in patterns))
 
 
 def map_pattern(attention: Tensor, *, allowed: Allowed = None) -> MapPattern:
@@ -126,9 +126,9 @@ def _vertical(weights: np.ndarray, even: np.ndarray, inside: np.ndarray, kept: n
     for key in np.flatnonzero(2 * seen >= kept.sum()):
         rows = inside[:, key] & kept
         chance = even[rows, key]
-        found = _share(float((weights[rows, key] - chance).sum()), float((1 - chance).sum()))
-        if found > best:
-            best, column = found, int(key)
+        share = _share(float((weights[rows, key] - chance).sum()), float((1 - chance).sum()))
+        if share > best:
+            best, column = share, int(key)
     return best, column
 
 
@@ -161,9 +161,9 @@ def _block(weights: np.ndarray, inside: np.ndarray, kept: np.ndarray) -> tuple[f
             for number in range(blocks, 0, -1):
                 path.insert(0, int(last[number, path[0]]))
             total = sum(room[begin, end] for begin, end in pairwise(path))
-            found = _share(float(gain[blocks, -1]), float(total))
-            if found > best:
-                best, starts = found, tuple(int(places[one]) for one in path[:-1])
+            share = _share(float(gain[blocks, -1]), float(total))
+            if share > best:
+                best, starts = share, tuple(int(places[one]) for one in path[:-1])
     return best, starts
 
 
@@ -205,27 +205,27 @@ def _causal_intervals(
     weights: np.ndarray, inside: np.ndarray, kept: np.ndarray, begins: np.ndarray, ends: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """All blocks that begin at one place: what a causal row sees of its block does not depend on where that ends."""
-    found = np.empty((2, len(begins)))
+    sums = np.empty((2, len(begins)))
     for begin in np.unique(begins):
         here = begins == begin
         own = np.arange(1, len(weights) - begin + 1)
         chance = own / (begin + own)
         shared = np.minimum(weights[begin:, begin:], 1 / own[:, None]).sum(1)
         rows = np.stack([shared - chance, 1 - chance]) * kept[begin:]
-        found[:, here] = np.cumsum(rows, 1)[:, ends[here] - begin - 1]
-    return found[0], found[1]
+        sums[:, here] = np.cumsum(rows, 1)[:, ends[here] - begin - 1]
+    return sums[0], sums[1]
 
 
 def _masked_intervals(
     weights: np.ndarray, inside: np.ndarray, kept: np.ndarray, begins: np.ndarray, ends: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Block by block: how wide a block is for a row depends on what the row may see of it."""
-    seen, found = inside.sum(1), np.empty((2, len(begins)))
+    seen, sums = inside.sum(1), np.empty((2, len(begins)))
     for number, (begin, end) in enumerate(zip(begins, ends, strict=True)):
         rows = kept[begin:end]
         own = inside[begin:end, begin:end][rows].sum(1)
         chance = own / seen[begin:end][rows]
         cells = weights[begin:end, begin:end][rows]
         shared = np.minimum(cells, 1 / np.maximum(own, 1)[:, None]).sum(1)
-        found[:, number] = (shared - chance).sum(), (1 - chance).sum()
-    return found[0], found[1]
+        sums[:, number] = (shared - chance).sum(), (1 - chance).sum()
+    return sums[0], sums[1]

@@ -97,6 +97,6 @@ def null_share(
 
 def _merged_squares(kept: FactoredAttention, raw: RawRows, groups: Tensor) -> tuple[Tensor, Tensor]:
     """‖a∥S‖² and ‖aS‖² of each row, [head, query], with the keys of a group added up; groups [key] or [head, key]."""
-    found = [merged_squares(raw_block(raw, rows, kept.shape), cells, groups) for rows, cells in kept.blocks()]
-    null, whole = (torch.cat(parts, 1) for parts in zip(*found, strict=True))
+    squares = [merged_squares(raw_block(raw, rows, kept.shape), cells, groups) for rows, cells in kept.blocks()]
+    null, whole = (torch.cat(parts, 1) for parts in zip(*squares, strict=True))
     return null, whole

@@ -41,18 +41,18 @@ class StatisticInterval:
         """By name, with their axes."""
         known = ~self.rows.isnan()
         count = known.sum(-1)
-        found: dict[str, tuple[tuple[str, ...], Tensor]] = {}
+        arrays: dict[str, tuple[tuple[str, ...], Tensor]] = {}
         for name, values in zip(_ENDS, self.rows, strict=True):
-            found[name] = (("head",), values.nanmean(-1))
-            found[f"row_{name}"] = (("head", "query"), values)
+            arrays[name] = (("head",), values.nanmean(-1))
+            arrays[f"row_{name}"] = (("head", "query"), values)
         for name, values, many in zip(_ENDS, self.rows, count, strict=True):
             spread = (values - values.nanmean(-1, keepdim=True)).square().nansum(-1) / (many - 1).clamp(min=1)
             error = self.error_scale * (spread / many.clamp(min=1)).sqrt()
             # One row that was drawn says nothing of how far the others are from it.
-            found[f"{name}_error"] = (("head",), error.masked_fill(many < 2, torch.nan) if self.error_scale else error)
+            arrays[f"{name}_error"] = (("head",), error.masked_fill(many < 2, torch.nan) if self.error_scale else error)
         for name, number in (("meant", self.meant), ("looked_at", self.looked_at)):
-            found[f"rows_{name}"] = (("head",), torch.full_like(count[0], number))
-        return found | {"rows": (("head",), count[0])}
+            arrays[f"rows_{name}"] = (("head",), torch.full_like(count[0], number))
+        return arrays | {"rows": (("head",), count[0])}
 
     @property
     def error_scale(self) -> float:

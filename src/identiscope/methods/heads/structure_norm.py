@@ -81,10 +81,10 @@ def checked_weights(weights: Tensor, cells: Tensor) -> Tensor:
     """Weights [query, key] in float64, if they fit the cells and none is negative."""
     if weights.shape != cells.shape[-2:]:
         raise InputError(f"weights of shape {list(weights.shape)} were given, expected {list(cells.shape[-2:])}")
-    found = weights.double()
-    if not bool(torch.isfinite(found).all()) or float(found.min()) < 0:
+    exact = weights.double()
+    if not bool(torch.isfinite(exact).all()) or float(exact.min()) < 0:
         raise InputError(
-            f"weights from {float(found.min()):.3g} to {float(found.max()):.3g} were given, expected finite ones that"
+            f"weights from {float(exact.min()):.3g} to {float(exact.max()):.3g} were given, expected finite ones that"
             " are not negative: a negative weight is no norm"
         )
-    return found
+    return exact

@@ -72,7 +72,7 @@ def layer_alternative(
     sees = on_cpu(describe_allowed(allowed, queries, keys, value.device).block(slice(0, queries))).expand(queries, keys)
     factor, width = projection_factor(on_cpu(projection)), value.dtype if precision is None else precision
     whole = layer_constraints(on_cpu(value), on_cpu(projection), factor, width)
-    found, own_constraints, seen = own.clone(), whole, torch.ones(keys, dtype=torch.bool)
+    maps, own_constraints, seen = own.clone(), whole, torch.ones(keys, dtype=torch.bool)
     for row in chosen:
         if not torch.equal(seen, sees[row]):
             seen = sees[row]
@@ -82,8 +82,8 @@ def layer_alternative(
         if own_constraints.between_heads:
             weights = own[:, row, seen].flatten().numpy()
             farthest = _farthest(own_constraints.basis, weights, starts, seed)
-            found[:, row, seen] = torch.from_numpy(farthest).view(heads, -1)
-    return LayerAlternative(found.to(value.device), whole.between_heads, projection_condition(on_cpu(projection)))
+            maps[:, row, seen] = torch.from_numpy(farthest).view(heads, -1)
+    return LayerAlternative(maps.to(value.device), whole.between_heads, projection_condition(on_cpu(projection)))
 
 
 def _farthest(basis: np.ndarray, row: np.ndarray, starts: int, seed: int) -> np.ndarray:

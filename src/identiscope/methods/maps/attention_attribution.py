@@ -52,5 +52,5 @@ def attention_attribution(attention: Tensor, attention_path: Path, *, points: in
     _, slopes = attention_path(at)
     assert slopes is not None
     mean = torch.einsum("p,phqk->hqk", torch.tensor(weights, dtype=torch.float64).to(slopes.device), slopes.double())
-    found = attention.double() * mean
-    return AttentionAttribution(found, ends[1].double() - ends[0].double(), found.sum())
+    attribution = attention.double() * mean
+    return AttentionAttribution(attribution, ends[1].double() - ends[0].double(), attribution.sum())

@@ -52,9 +52,9 @@ def canonical(
         check_attention(weights, inside)
         for head, constraint in enumerate(constraints):
             basis = constraint.basis
-            found = minimum_norm_rows(basis, weights[head] @ basis, inside)
-            left[head, rows, : basis.shape[1]] = found.dual
-            residual[head, rows] = found.residual
+            shortest = minimum_norm_rows(basis, weights[head] @ basis, inside)
+            left[head, rows, : basis.shape[1]] = shortest.dual
+            residual[head, rows] = shortest.residual
     unsolved = residual > NEWTON_ACCEPTED
     if bool(unsolved.any()):
         warnings.warn(

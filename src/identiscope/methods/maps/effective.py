@@ -35,8 +35,10 @@ def effective(
     """
     points = coordinates(value, as_factor(projection), precision, value_bias=value_bias)
     described = describe_allowed(allowed, context.shape[1], value.shape[1], value.device)
-    found = project_rows(points, points.target(context, row_sum), described)
-    return FactoredAttention(found.left, found.right, described, raw=raw, rank=found.rank, spectrum=found.spectrum)
+    projected = project_rows(points, points.target(context, row_sum), described)
+    return FactoredAttention(
+        projected.left, projected.right, described, raw=raw, rank=projected.rank, spectrum=projected.spectrum
+    )
 
 
 def as_factor(projection: Tensor | ProjectionFactor) -> ProjectionFactor:

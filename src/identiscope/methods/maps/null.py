@@ -29,8 +29,8 @@ def null(
     >>> null(value, projection, attention @ value, rows_of(attention)).dense()
     tensor([[[ 0.2500, -0.2500]]], dtype=torch.float64)
     """
-    found = effective(
+    visible = effective(
         value, projection, context, allowed=allowed, precision=precision, value_bias=value_bias,
         row_sum=row_sum, raw=raw,
     )  # fmt: skip
-    return replace(found, complement=True)
+    return replace(visible, complement=True)

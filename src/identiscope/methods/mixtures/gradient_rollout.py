@@ -17,11 +17,11 @@ def gradient_rollout(attention: Sequence[Tensor], attention_gradient: Sequence[T
              [0., 2.]]], dtype=torch.float64)
     """
     relevance: Tensor | None = None
-    found = []
+    relevances = []
     for weights, slope in zip(attention, attention_gradient, strict=True):
         step = (weights.double() * slope.double()).clamp(min=0).mean(0)
         if relevance is None:
             relevance = torch.eye(len(step), dtype=step.dtype, device=step.device)
         relevance = relevance + step @ relevance
-        found.append(relevance)
-    return torch.stack(found)
+        relevances.append(relevance)
+    return torch.stack(relevances)

@@ -89,10 +89,10 @@ def head_output_gradient(
 
 def _agreement(share: Tensor, attention: Sequence[Tensor], inputs: int) -> Tensor:
     """Pearson correlation of each head's map with the last inputs, which are the stream's own."""
-    found = []
+    cosines = []
     for layer, weights in zip(share, attention, strict=True):
         one = layer[..., inputs - weights.shape[2] :].flatten(1)
         other = weights.double().flatten(1).to(one.device)
         one, other = one - one.mean(1, keepdim=True), other - other.mean(1, keepdim=True)
-        found.append((one * other).sum(1) / (one.norm(dim=1) * other.norm(dim=1)))
-    return torch.stack(found)
+        cosines.append((one * other).sum(1) / (one.norm(dim=1) * other.norm(dim=1)))
+    return torch.stack(cosines)

@@ -107,19 +107,19 @@ def _exact(jacobian: Jacobian, start: Attribution, progress: Progress | None) ->
         for tokens in runs(todo, chunks.tokens):
             # Summed where the tangents are, and taken from there once.
             both = squares.new_zeros(2, *squares.shape[:2], len(tokens), device=jacobian.inputs.device)
-            found, once = both
+            sums, once = both
             done = int(followed.sum())
             for number, directions in enumerate(unit.split(chunks.directions, dim=1)):
                 for layer, first, pushed in push(jacobian, tokens, directions, start.layers):
                     place = start.layers.index(layer)
-                    found[place, first:] += block_norms(pushed, start.norm_name)
+                    sums[place, first:] += block_norms(pushed, start.norm_name)
                     if number == 0:
                         once[place, first:] = squared_responses(pushed[..., :1], "frobenius")[..., 0]
                 done += len(tokens) * directions.shape[1]
                 if progress is not None:
                     progress(done, jacobian.tokens * jacobian.width)
-            found, once = on_cpu(both)
-            squares[:, :, tokens.start : tokens.stop] = found
+            sums, once = on_cpu(both)
+            squares[:, :, tokens.start : tokens.stop] = sums
             first_squares[:, :, tokens.start : tokens.stop] = once
             followed[tokens.start : tokens.stop] = jacobian.width
     except KeyboardInterrupt:
@@ -196,17 +196,17 @@ def _finish(start: Attribution, estimate: Estimate, first: Tensor, complete: boo
     return with_norms(start, estimate.norms, estimate, followed, first, complete)
 
 
-def _checked(jacobian: Jacobian, found: Attribution) -> Attribution:
+def _checked(jacobian: Jacobian, result: Attribution) -> Attribution:
     """A norm that is no number comes of a state that is none, or is no result."""
-    strange = ~torch.isfinite(found.norm) & (found.followed > 0)[:, None]
+    strange = ~torch.isfinite(result.norm) & (result.followed > 0)[:, None]
     if bool(strange.any()) and jacobian.finite:
         layer, token, output = (int(place) for place in strange.nonzero()[0])
         raise MathError(
-            f"the derivative of layer {found.layers[layer]}, token {output}, with respect to input token {token} is"
+            f"the derivative of layer {result.layers[layer]}, token {output}, with respect to input token {token} is"
             " infinite or no number, though every state is finite: it does not exist there, or is too large for"
             f" {jacobian.inputs.dtype}. Give the model in float64 (model.double()), or another text."
         )
-    return found
+    return result
 
 
 def _layers(layers: Sequence[int] | None, count: int) -> tuple[int, ...]:

@@ -19,10 +19,13 @@ class Steps:
     def arrays(self) -> dict[str, tuple[tuple[str, ...], Tensor]]:
         """By name, with their axes."""
         cells = ("layer", "output", "input")
-        found: dict[str, tuple[tuple[str, ...], Tensor]] = {"mixture": (cells, self.rolled), "step": (cells, self.step)}
+        arrays: dict[str, tuple[tuple[str, ...], Tensor]] = {
+            "mixture": (cells, self.rolled),
+            "step": (cells, self.step),
+        }
         if self.ratio is not None:
-            found["mixing_ratio"] = (cells[:2], self.ratio)
-        return found
+            arrays["mixing_ratio"] = (cells[:2], self.ratio)
+        return arrays
 
 
 def check_one_stream(parts: StreamParts) -> None:

@@ -57,7 +57,7 @@ def _changes(
     moves = torch.stack([bare.of_head(head).to(kind) for head in range(len(projection))], 1)
     written, fed = last.after.to(kind), last.addition.to(kind)
     before, addition = step.before.to(kind), step.addition.to(kind)
-    found = torch.zeros(len(written), attention.shape[2], dtype=torch.float64, device=attention.device)
+    changes = torch.zeros(len(written), attention.shape[2], dtype=torch.float64, device=attention.device)
     with torch.no_grad():
         for some in torch.arange(len(written), device=attention.device).split(max(1, _NUMBERS // moves[:, 0].numel())):
             # A pair that no head attends to loses nothing, exactly.
@@ -69,8 +69,8 @@ def _changes(
             state = _normalised(step.outer, total)
             added = fed[rows] if layer.parallel else feed(state.to(last.before.dtype)).to(kind)
             new = _normalised(last.outer, state + last.factor * _normalised(last.inner, added))
-            found[rows, key] = _turned(new, written[rows])
-    return found.clamp(min=0)
+            changes[rows, key] = _turned(new, written[rows])
+    return changes.clamp(min=0)
 
 
 def _normalised(norm: Norm | None, x: Tensor) -> Tensor:

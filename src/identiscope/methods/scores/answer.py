@@ -23,10 +23,10 @@ class Score:
 
     def arrays(self) -> dict[str, tuple[tuple[str, ...], Tensor]]:
         """By name, with their axes."""
-        found: dict[str, tuple[tuple[str, ...], Tensor]] = {"score": (("input",), self.score)}
+        arrays: dict[str, tuple[tuple[str, ...], Tensor]] = {"score": (("input",), self.score)}
         if self.error is not None:
-            found["score_error"] = (("input",), self.error)
-        return found | dict(self.more)
+            arrays["score_error"] = (("input",), self.error)
+        return arrays | dict(self.more)
 
     def labels(self) -> Mapping[str, Any]:
         """Of axes that only this method has."""
@@ -35,7 +35,7 @@ class Score:
     @property
     def facts(self) -> dict[str, Any]:
         """What it says of itself; residual: by how much the scores do not add up to what was promised."""
-        found = dict(self.said)
+        facts = dict(self.said)
         if self.whole is not None:
-            found |= {"promised_sum": self.whole, "residual": float(self.score.sum()) - self.whole}
-        return found
+            facts |= {"promised_sum": self.whole, "residual": float(self.score.sum()) - self.whole}
+        return facts

@@ -132,10 +132,10 @@ def _attention_shares(
     heads, queries, keys = attention.shape
     own = pieces.own_part
     assert own is not None
-    found = torch.zeros(queries, keys, heads + 1, dtype=torch.float64, device=attention.device)
+    shares = torch.zeros(queries, keys, heads + 1, dtype=torch.float64, device=attention.device)
     after = step.after.double()
     for query in (arriving > 0).nonzero().flatten().tolist():
-        helps = found.new_empty(keys, heads)
+        helps = shares.new_empty(keys, heads)
         for head in range(heads):
             vectors = pieces.attention[head, query, :, None] * pieces.of_head(head) * pieces.scale[query]
             helps[:, head] = losses(after[query][None], vectors[None], norm)[0]
@@ -143,9 +143,9 @@ def _attention_shares(
         helps = torch.where(attention[:, query].T > 0, helps.clamp(min=_FLOOR), 0.0)
         stream = losses(after[query][None], own[query][None, None], norm)[0].clamp(min=_FLOOR)
         share = cut(torch.cat([helps.flatten(), stream])[None], threshold)[0]
-        found[query, :, :heads] = share[:-1].view(keys, heads)
-        found[query, query, heads] = share[-1]
-    return found
+        shares[query, :, :heads] = share[:-1].view(keys, heads)
+        shares[query, query, heads] = share[-1]
+    return shares
 
 
 def _edges(layer: int, head: int, weights: Tensor) -> Tensor:

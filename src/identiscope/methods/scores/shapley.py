@@ -52,16 +52,16 @@ def shapley(
 
     def values(kept: Tensor) -> Tensor:
         """The outcome with only some players there, [text, player] → [text]."""
-        found = []
+        answers = []
         for some in kept.split(_AT_A_TIME):
             there = torch.zeros(len(some), len(embeddings), dtype=torch.bool, device=embeddings.device)
             there[:, players] = some.to(embeddings.device)
-            found.append(answer(torch.where(there[..., None], embeddings, baseline)).double().cpu())
+            answers.append(answer(torch.where(there[..., None], embeddings, baseline)).double().cpu())
             if progress is not None:
                 nonlocal done
                 done += len(some)
                 progress(min(done, total), total)
-        return torch.cat(found)
+        return torch.cat(answers)
 
     if everything:
         kept = (torch.arange(2**count)[:, None] >> torch.arange(count)) % 2 == 1
@@ -80,12 +80,12 @@ def _exactly(worth: Tensor, count: int) -> Tensor:
     numbers = torch.arange(len(worth))
     sizes = sum((numbers >> player) % 2 for player in range(count))
     weights = torch.tensor([1 / (count * comb(count - 1, size)) for size in range(count)], dtype=torch.float64)
-    found = []
+    shares = []
     for player in range(count):
         without = numbers[(numbers >> player) % 2 == 0]
         gained = worth[without + 2**player] - worth[without]
-        found.append((weights[sizes[without]] * gained).sum())  # type: ignore[index]
-    return torch.stack(found)
+        shares.append((weights[sizes[without]] * gained).sum())  # type: ignore[index]
+    return torch.stack(shares)
 
 
 def _drawn(values: Values, count: int, budget: int, seed: int) -> tuple[Tensor, Tensor, float, int]:

@@ -40,13 +40,13 @@ def smooth_gradient(
     samples = min(samples, budget // 3)
     deviation = spread * float(embeddings.max() - embeddings.min())
     generator = torch.Generator().manual_seed(seed)
-    found: list[Tensor] = []
-    while sum(map(len, found)) < samples:
-        count = min(_AT_A_TIME, samples - sum(map(len, found)))
+    gradients: list[Tensor] = []
+    while sum(map(len, gradients)) < samples:
+        count = min(_AT_A_TIME, samples - sum(map(len, gradients)))
         noise = torch.randn(count, *embeddings.shape, generator=generator, dtype=torch.float64).to(embeddings)
         _, slopes = gradient(embeddings + deviation * noise)
-        found.append((embeddings.double() * slopes.double()).sum(-1))
+        gradients.append((embeddings.double() * slopes.double()).sum(-1))
         if progress is not None:
-            progress(sum(map(len, found)), samples)
-    every = torch.cat(found)
+            progress(sum(map(len, gradients)), samples)
+    every = torch.cat(gradients)
     return Score(every.mean(0), every.std(0) / samples**0.5)

@@ -69,8 +69,8 @@ def perturbation_target(
 def _dealt(weights: Tensor, drawn: Tensor, cells: Tensor, totals: Tensor) -> Tensor:
     """Row totals dealt out over cells in proportion to what was drawn; rows without a cell keep their weights."""
     shares = drawn * cells
-    found = shares / shares.sum(1, keepdim=True).clamp(min=torch.finfo(torch.float64).tiny) * totals[:, None]
-    return torch.where(cells.any(1, keepdim=True), found, weights)
+    dealt = shares / shares.sum(1, keepdim=True).clamp(min=torch.finfo(torch.float64).tiny) * totals[:, None]
+    return torch.where(cells.any(1, keepdim=True), dealt, weights)
 
 
 def perturb(attention: Tensor, target: Tensor, kind: Kind, size: float) -> Perturbation:

@@ -89,8 +89,8 @@ def structure_representatives(
 def _fit(points: np.ndarray, clusters: int, seed: int) -> tuple[np.ndarray, np.ndarray, float]:
     from sklearn.cluster import KMeans
 
-    found = KMeans(clusters, n_init=10, random_state=seed).fit(points)
-    return found.labels_, found.cluster_centers_, float(found.inertia_)
+    clustering = KMeans(clusters, n_init=10, random_state=seed).fit(points)
+    return clustering.labels_, clustering.cluster_centers_, float(clustering.inertia_)
 
 
 def _silhouette(points: np.ndarray, labels: np.ndarray, seed: int) -> float:

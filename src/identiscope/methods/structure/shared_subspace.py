@@ -113,9 +113,9 @@ class SharedSubspace:
 
     def arrays(self) -> dict[str, np.ndarray]:
         """As plain arrays, to be stored; `from_arrays` reads them."""
-        held = {field.name: getattr(self.span, field.name) for field in fields(SharedSpan)}
-        held |= {"projector_sum": self.projector_sum, "cutoff": self.cutoff}
-        return {name: part.numpy().copy() for name, part in held.items()} | {"samples": np.array(self.samples)}
+        parts = {field.name: getattr(self.span, field.name) for field in fields(SharedSpan)}
+        parts |= {"projector_sum": self.projector_sum, "cutoff": self.cutoff}
+        return {name: part.numpy().copy() for name, part in parts.items()} | {"samples": np.array(self.samples)}
 
 
 def from_arrays(arrays: Mapping[str, np.ndarray]) -> SharedSubspace:
@@ -180,12 +180,12 @@ def chance_spectrum(keys: int, rank: int, samples: int, *, seed: int = 0) -> Ten
     drawn = min(samples, 300)
     # Few samples scatter: take the mean of several draws.
     repeats = max(1, 64 // drawn)
-    found = torch.zeros(keys, dtype=torch.float64)
+    total = torch.zeros(keys, dtype=torch.float64)
     for _ in range(repeats):
         bases = torch.linalg.qr(torch.randn(drawn, keys, rank, generator=generator, dtype=torch.float64)).Q
         together = bases.transpose(0, 1).reshape(keys, -1)
-        found += torch.linalg.eigvalsh(together @ together.mT / drawn).flip(0)
-    spectrum: Tensor = (found / repeats).clamp(0, 1)
+        total += torch.linalg.eigvalsh(together @ together.mT / drawn).flip(0)
+    spectrum: Tensor = (total / repeats).clamp(0, 1)
     # One sample's are exactly one and zero.
     return spectrum.round() if samples == 1 else spectrum
 

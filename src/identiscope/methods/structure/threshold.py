@@ -68,24 +68,24 @@ def structure_threshold(
     if not values.size or not np.isfinite(values).all() or values.min() < 0:
         raise InputError("weights that are not negative and finite were expected: the mean of attention maps")
     maxima = np.asarray(row_maxima, dtype=np.float64)
-    found = _Splits(values, numbers)
+    splits = _Splits(values, numbers)
     if not 0 <= empty < 1:
         raise InputError(f"a share of empty rows of {empty} was given, expected one from 0 to below 1")
     limit = float(np.sort(maxima)[int(empty * maxima.size)]) if maxima.size else np.inf
-    possible = found.high <= limit
+    possible = splits.high <= limit
     grid = _grid(values) if thresholds is None else np.asarray(thresholds, dtype=np.float64)
-    best = int(np.argmax(np.where(possible, found.separation, -1))) if possible.any() else -1
+    best = int(np.argmax(np.where(possible, splits.separation, -1))) if possible.any() else -1
     if best < 0:
         chosen, explained, low, high = float(values.min()), 0.0, 0.0, float(values.min())
         reason = "any cut would leave rows without a cell: the weights show no structure, and all are kept"
     else:
-        chosen, explained = float(found.low[best] + found.high[best]) / 2, float(found.separation[best])
-        low, high = found.stable(best, possible)
+        chosen, explained = float(splits.low[best] + splits.high[best]) / 2, float(splits.separation[best])
+        low, high = splits.stable(best, possible)
         reason = (
             f"splits the weights into two groups that explain {explained:.0%} of their variance (Otsu);"
             f" any l from {low:.3g} to {high:.3g} does within 5 % as well"
         )
-    limited = bool((AS_GOOD * found.separation[~possible] > explained).any())
+    limited = bool((AS_GOOD * splits.separation[~possible] > explained).any())
     if limited and best >= 0:
         reason += "; a higher l would part them better, but leave more rows without a cell"
     kept = [values >= one for one in grid]
@@ -95,7 +95,7 @@ def structure_threshold(
         cells=np.array([numbers[one].sum() for one in kept]) / numbers.sum(),
         weight=np.array([(numbers * values)[one].sum() for one in kept]) / (total if total > 0 else 1.0),
         empty_rows=np.array([(maxima < one).mean() if maxima.size else 0.0 for one in grid]),
-        separation=np.array([found.at(one) for one in grid]),
+        separation=np.array([splits.at(one) for one in grid]),
         recommended=chosen,
         best_separation=explained,
         stable_from=low,

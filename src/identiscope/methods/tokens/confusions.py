@@ -28,7 +28,7 @@ class GroupRate:
         return self.identified / self.tokens
 
 
-def rates_by_group(found: Identified, groups: Sequence[str | None]) -> list[GroupRate]:
+def rates_by_group(looked_up: Identified, groups: Sequence[str | None]) -> list[GroupRate]:
     """The rate of each group, the largest group first. groups: a name for every token of the corpus; None for none.
 
     >>> rows, right = torch.tensor([0, 1]), torch.tensor([True, False])
@@ -37,7 +37,7 @@ def rates_by_group(found: Identified, groups: Sequence[str | None]) -> list[Grou
     """
     tokens: Counter[str] = Counter()
     identified: Counter[str] = Counter()
-    for row, right in zip(found.rows.tolist(), found.identified.tolist(), strict=True):
+    for row, right in zip(looked_up.rows.tolist(), looked_up.identified.tolist(), strict=True):
         group = groups[row]
         if group is not None:
             tokens[group] += 1
@@ -70,11 +70,11 @@ def position_groups(positions: Tensor, width: int = 8) -> list[str]:
     return [f"{place - place % width}–{place - place % width + width - 1}" for place in positions.tolist()]
 
 
-def reasons(found: Identified, types: Sequence[str], special: Tensor) -> dict[str, int]:
+def reasons(looked_up: Identified, types: Sequence[str], special: Tensor) -> dict[str, int]:
     """How many lost tokens were taken for a token of each kind of REASONS."""
     counts = dict.fromkeys(REASONS, 0)
-    lost = ~found.identified
-    for row, taken in zip(found.rows[lost].tolist(), found.nearest[lost].tolist(), strict=True):
+    lost = ~looked_up.identified
+    for row, taken in zip(looked_up.rows[lost].tolist(), looked_up.nearest[lost].tolist(), strict=True):
         away = taken - row
         if types[taken] == types[row]:
             counts["same type elsewhere"] += 1
@@ -87,12 +87,12 @@ def reasons(found: Identified, types: Sequence[str], special: Tensor) -> dict[st
     return counts
 
 
-def confusions(found: Identified, types: Sequence[str], most: int = 20) -> list[tuple[str, str, int]]:
+def confusions(looked_up: Identified, types: Sequence[str], most: int = 20) -> list[tuple[str, str, int]]:
     """The commonest pairs (token, what it was taken for, how often), of different types."""
-    lost = ~found.identified
+    lost = ~looked_up.identified
     pairs = Counter(
         (types[row], types[taken])
-        for row, taken in zip(found.rows[lost].tolist(), found.nearest[lost].tolist(), strict=True)
+        for row, taken in zip(looked_up.rows[lost].tolist(), looked_up.nearest[lost].tolist(), strict=True)
         if types[row] != types[taken]
     )
     return [(one, other, count) for (one, other), count in pairs.most_common(most)]
@@ -113,26 +113,26 @@ class AgainstContribution:
     auc: float
 
 
-def against_contribution(found: Identified, contribution: Tensor, *, bins: int = 10) -> AgainstContribution:
+def against_contribution(looked_up: Identified, contribution: Tensor, *, bins: int = 10) -> AgainstContribution:
     """Relate identification to how much of a token is still its own: the open question of the paper's section 7.
 
     contribution: self contribution c_jj of every token of the corpus, from Hidden Token Attribution at the layer.
     """
-    if bins < 1 or contribution.dim() != 1 or len(contribution) <= int(found.rows.max()):
+    if bins < 1 or contribution.dim() != 1 or len(contribution) <= int(looked_up.rows.max()):
         raise InputError(
             f"contributions of shape {tuple(contribution.shape)} and {bins} bins were given; expected one contribution"
             " for each token of the corpus, and at least one bin."
         )
-    own = contribution[found.rows].double()
+    own = contribution[looked_up.rows].double()
     order = torch.argsort(own, stable=True)
     parts = [part for part in torch.tensor_split(order, bins) if len(part)]
-    right = found.identified.double()
+    right = looked_up.identified.double()
     return AgainstContribution(
         torch.stack([own[part].min() for part in parts]),
         torch.stack([own[part].max() for part in parts]),
         torch.stack([right[part].mean() for part in parts]),
         torch.tensor([len(part) for part in parts]),
-        _auc(own, found.identified),
+        _auc(own, looked_up.identified),
     )
 
 

@@ -65,15 +65,15 @@ def look_up(
     probe: Probe, hidden: Tensor, pairs: Pairs, layer: int, chosen: Tensor, metric: Metric | None = None
 ) -> Identified:
     """Look the chosen sentences' g(hidden) up among the targets of a layer, a part of them at a time."""
-    found = []
+    parts = []
     for rows, lookup in pairs.lookups(layer, chosen, metric or probe.loss):
         part = lookup.nearest(probe(hidden.index_select(0, rows)))
         first = pairs.sentences.starts[pairs.sentences.sentence[rows]]
         kept = part.counted
-        found.append((rows[kept], (first + part.nearest)[kept], part.identified[kept], part.tied[kept]))
-    if not found:
+        parts.append((rows[kept], (first + part.nearest)[kept], part.identified[kept], part.tied[kept]))
+    if not parts:
         raise InputError("no sentence was chosen; expected at least one.")
-    return Identified(*(torch.cat(column) for column in zip(*found, strict=True)))
+    return Identified(*(torch.cat(column) for column in zip(*parts, strict=True)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,13 +114,13 @@ def score(
     counted = torch.zeros_like(identified)
     rates, ties, tied_identified = [], 0, 0
     for fold, chosen in enumerate(sets):
-        found = look_up(probe_of(fold), hidden, pairs, layer, chosen, metric)
-        sentence = pairs.sentences.sentence[found.rows]
-        identified.index_add_(0, sentence, found.identified.double())
+        looked_up = look_up(probe_of(fold), hidden, pairs, layer, chosen, metric)
+        sentence = pairs.sentences.sentence[looked_up.rows]
+        identified.index_add_(0, sentence, looked_up.identified.double())
         counted.index_add_(0, sentence, torch.ones(len(sentence), dtype=torch.float64))
-        rates.append(found.rate)
-        ties += int(found.tied.sum())
-        tied_identified += int((found.tied & found.identified).sum())
+        rates.append(looked_up.rate)
+        ties += int(looked_up.tied.sum())
+        tied_identified += int((looked_up.tied & looked_up.identified).sum())
     resampled = sentence_resamples(identified, counted, resamples=resamples, seed=seed)
     total = int(counted.sum())
     rate = float(identified.sum() / total) if total else float("nan")

@@ -82,8 +82,8 @@ class Lookup:
 
     def rate(self, predicted: Tensor) -> float:
         """The share of the counted tokens that are identified."""
-        found = self.nearest(predicted)
-        return int(found.identified.sum()) / max(int(found.counted.sum()), 1)
+        neighbours = self.nearest(predicted)
+        return int(neighbours.identified.sum()) / max(int(neighbours.counted.sum()), 1)
 
 
 def _nearest(predicted: Tensor, candidates: Tensor, block: _Block, metric: Metric) -> tuple[Tensor, Tensor, Tensor]:

@@ -22,19 +22,19 @@ def tags_of_tokens(
     >>> tags_of_tokens(["[CLS]", "walk", "##ing"], [(0, 0), (0, 4), (4, 7)], [True, False, False], [[(0, 7, "VBG")]])
     ['[CLS]', 'VBG', 'VBG']
     """
-    found: list[str | None] = []
+    tags: list[str | None] = []
     part, inside = -1, False
     for token, (begin, end), is_special in zip(tokens, offsets, special, strict=True):
         if not is_special and not inside:
             part = min(part + 1, len(words) - 1)
         inside = not is_special
         if is_special:
-            found.append(token)
+            tags.append(token)
             continue
         best, most = None, 0
         for start, stop, tag in words[part] if words else ():
             shared = min(end, stop) - max(begin, start)
             if shared > most:
                 best, most = tag, shared
-        found.append(best)
-    return found
+        tags.append(best)
+    return tags

@@ -57,7 +57,7 @@ def token_identifiability(
     rows = []
     for state in hidden_states[1:]:
         hidden = state.to(inputs)
-        found = lookup.nearest(hidden)
-        near = (found.identified, found.tied, found.nearest)
+        neighbours = lookup.nearest(hidden)
+        near = (neighbours.identified, neighbours.tied, neighbours.nearest)
         rows.append((*near, cosine_similarity(hidden, inputs, dim=-1), hidden.norm(dim=-1)))
     return TokenIdentifiability(*(torch.stack([on_cpu(part) for part in column]) for column in zip(*rows, strict=True)))

@@ -168,9 +168,9 @@ def validation_rate(probe: Probe, pairs: Pairs, layer: int, fold: int, split: Sp
     """The share of the validation tokens identified, by the metric the probe is trained for."""
     identified = counted = 0
     for rows, lookup in pairs.kept_lookups(layer, fold, split.validation, probe.loss):
-        found = lookup.nearest(probe(pairs.states[layer].index_select(0, rows)))
-        identified += int(found.identified.sum())
-        counted += int(found.counted.sum())
+        neighbours = lookup.nearest(probe(pairs.states[layer].index_select(0, rows)))
+        identified += int(neighbours.identified.sum())
+        counted += int(neighbours.counted.sum())
     return identified / max(counted, 1)
 
 
@@ -215,8 +215,8 @@ def _chosen(
     """The best learning rate of each layer and fold."""
     best: dict[tuple[int, int], _Member] = {}
     for member in members:
-        held = best.get((member.layer, member.fold))
-        if held is None or member.best > held.best:
+        earlier = best.get((member.layer, member.fold))
+        if earlier is None or member.best > earlier.best:
             best[member.layer, member.fold] = member
     order = [[best[layer, fold] for fold in range(folds)] for layer in range(layers)]
     first = kept[id(order[0][0])]

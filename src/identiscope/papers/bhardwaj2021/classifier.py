@@ -54,11 +54,11 @@ class WordTokenizer:
         """Ids, special flags and character spans of one text."""
         if len(parts) != 1:
             raise InputError("this classifier reads one text at a time, not pairs; join the two texts into one.")
-        found = list(_WORD.finditer(parts[0]))[: max_length if truncation else None]
+        matches = list(_WORD.finditer(parts[0]))[: max_length if truncation else None]
         return {
-            "input_ids": [self._places.get(one.group().lower(), UNKNOWN) for one in found],
-            "special_tokens_mask": [0] * len(found),
-            "offset_mapping": [one.span() for one in found],
+            "input_ids": [self._places.get(one.group().lower(), UNKNOWN) for one in matches],
+            "special_tokens_mask": [0] * len(matches),
+            "offset_mapping": [one.span() for one in matches],
         }
 
     @cached_property

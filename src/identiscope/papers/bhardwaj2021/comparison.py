@@ -87,23 +87,23 @@ def compare_attention(
     parameters, configs, cut = [], [], 0
     runs = len(variants) * len(seeds)
     for number, seed in enumerate(seeds):
-        held, kept = _tenth(texts, seed=seed)
-        train, validation = ([texts[place] for place in places] for places in (kept, held))
+        held_out, kept = _tenth(texts, seed=seed)
+        train, validation = ([texts[place] for place in places] for places in (kept, held_out))
         tokenizer = learn_words(text for text, _ in train)
         for row, (name, options) in enumerate(variants.items()):
             config = ClassifierConfig(tokenizer.size, len(labels), **{**(shape or {}), **options})
             parts = [texts_of(tokenizer, labels, part, longest=config.longest) for part in (train, validation, test)]
             cut = max(cut, sum(part.cut for part in parts))
             part = part_of(progress, number * len(variants) + row, runs, f"{name}, seed {seed}, ")
-            found = train_classifier(config, parts[0], parts[1], recipe=recipe, seed=seed, progress=part)
-            correct[row, number] = answers(found.module, parts[2])
-            chosen[row, number], validated[row, number] = found.best_epoch, max(found.validation)
-            classifier = Classifier(found.module, tokenizer, tuple(labels))
+            trained = train_classifier(config, parts[0], parts[1], recipe=recipe, seed=seed, progress=part)
+            correct[row, number] = answers(trained.module, parts[2])
+            chosen[row, number], validated[row, number] = trained.best_epoch, max(trained.validation)
+            classifier = Classifier(trained.module, tokenizer, tuple(labels))
             ranks[row].append(ranks_by_length(classifier.model, measured))
             if keep is not None:
                 keep(name, seed, classifier)
             if number == 0:
-                parameters.append(_attention_parameters(found.module))
+                parameters.append(_attention_parameters(trained.module))
                 configs.append(asdict(config))
     arrays: dict[str, Any] = {
         "correct": (("variant", "seed", "text"), correct),
@@ -143,11 +143,11 @@ def judge(result: xr.Dataset) -> xr.Dataset:
     """
     gains, claims = ["–"], ["–"]
     for name in result["variant"].values[1:]:
-        found = [label for label, values in (("null space", "simplex_null_dimension"), ("realisable maps",
+        smaller = [label for label, values in (("null space", "simplex_null_dimension"), ("realisable maps",
                  "realisable_dimension")) if _smaller(result[values], str(name))]  # fmt: skip
-        gains.append(" and ".join(found) or "no")
+        gains.append(" and ".join(smaller) or "no")
         answer = str(result["answer"].sel(variant=name).item())
-        if not found or answer == "less accurate":
+        if not smaller or answer == "less accurate":
             claims.append("does not hold")
         else:
             claims.append("undecided" if answer == "undecided" else "holds")
@@ -196,13 +196,13 @@ def _of_each_length(texts: Sequence[str], per_length: int, config: ClassifierCon
     """Up to so many texts of each length in words, the first ones; none that would be cut."""
     counter = learn_words([])
     counts: dict[int, int] = {}
-    found = []
+    chosen = []
     for text in dict.fromkeys(texts):
         length = len(counter(text)["input_ids"])
         if length <= config.longest and counts.get(length, 0) < per_length:
             counts[length] = counts.get(length, 0) + 1
-            found.append(text)
-    return found
+            chosen.append(text)
+    return chosen
 
 
 def _attention_parameters(module: IdentifiableClassifier) -> int:

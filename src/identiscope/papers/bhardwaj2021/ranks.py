@@ -45,26 +45,26 @@ def ranks_by_length(model: Any, texts: Sequence[Any], *, progress: Progress | No
     if not len(texts):
         raise InputError("no texts were given; give at least one to measure on.")
     loaded = load(model)
-    found: dict[int, list[np.ndarray]] = {}
+    by_length: dict[int, list[np.ndarray]] = {}
     for done, text in enumerate(texts, 1):
         length, rows = _of_trace(trace(loaded, text))
-        found.setdefault(length, []).append(rows)
+        by_length.setdefault(length, []).append(rows)
         if progress is not None:
             progress(done, len(texts))
-    lengths = np.array(sorted(found))
-    means = np.array([np.concatenate(found[length]).mean(0) for length in lengths.tolist()])
-    counts = np.array([len(found[length]) for length in lengths.tolist()])
+    lengths = np.array(sorted(by_length))
+    means = np.array([np.concatenate(by_length[length]).mean(0) for length in lengths.tolist()])
+    counts = np.array([len(by_length[length]) for length in lengths.tolist()])
     null, simplex, realisable, layer, identifiable, uncertain = means.T
     return LengthRanks(lengths, null, simplex, realisable, layer, identifiable, uncertain, counts)
 
 
-def _of_trace(found: Trace) -> tuple[int, np.ndarray]:
+def _of_trace(traced: Trace) -> tuple[int, np.ndarray]:
     """The length of a text, and one row of numbers for each of its heads."""
     rows = []
-    lengths = {site.keys for site in found.sites}
+    lengths = {site.keys for site in traced.sites}
     if len(lengths) != 1:
         raise InputError(f"the attentions of this text see {sorted(lengths)} keys; give texts of one length each.")
-    for site in found.sites:
+    for site in traced.sites:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # an uncertain rank is counted instead
             ranks = attention_rank(

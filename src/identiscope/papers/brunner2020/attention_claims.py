@@ -38,15 +38,15 @@ def correlation_claims(correlation: Array, lengths: Array, channels: int) -> Ite
     long = lengths > channels
     if long.any():
         means, longer = np.nanmean(correlation[long], axis=(1, 2)), lengths[long]
-        found = bootstrap(len(means), lambda places: _slope(longer[places], means[places]))
+        slope = bootstrap(len(means), lambda places: _slope(longer[places], means[places]))
         yield Claim(
             statement=f"beyond {channels} tokens they differ more, the longer the text",
             source="§3.5, Fig. 1a",
             published="the correlation decreases with sequence length (no number)",
             rule="correlation of length and mean correlation over texts is below 0, its interval over texts too;"
             " follows from eq. 6, so that random values show it as well",
-            here=f"mean {np.nanmean(means):.2f}; with length {found.said()}, {len(means)} texts",
-            holds=below(found),
+            here=f"mean {np.nanmean(means):.2f}; with length {slope.said()}, {len(means)} texts",
+            holds=below(slope),
         )
 
 
@@ -218,12 +218,12 @@ def passage_claims(given: xr.Dataset) -> Iterator[Claim]:
     layer = example_layer(types.layers)
     if not types.has(CLS, SEP, OTHER):
         return
-    found = [_vanishes(types, to, lambda values: values[layer]) for to in (CLS, SEP)]
+    answers = [_vanishes(types, to, lambda values: values[layer]) for to in (CLS, SEP)]
     yield Claim(
         statement=f"at layer {layer + 1}, attention to [CLS] and to [SEP] is null attention",
         source="A.3, Fig. 6",
         published="“the attention on [CLS] and [SEP] has vanished”, of one head of layer 4 of 12, on one passage",
         rule=f"mean over all heads of the layer and all passages: for both, {RULE_VANISHED}",
-        here="; ".join(said for _, said in found),
-        holds=all_of(answer for answer, _ in found),
+        here="; ".join(said for _, said in answers),
+        holds=all_of(answer for answer, _ in answers),
     )

@@ -36,9 +36,9 @@ def correlation_by_length(
     loaded = load(model)
     lengths, rows = [], []
     digests: list[str] = []
-    for found in _traces(loaded, texts, truncate, progress, digests):
-        lengths.append(len(found.main))
-        rows.append([as_numpy(_effective(site).correlation_with_raw()) for site in _self_attention(found)])
+    for traced in _traces(loaded, texts, truncate, progress, digests):
+        lengths.append(len(traced.main))
+        rows.append([as_numpy(_effective(site).correlation_with_raw()) for site in _self_attention(traced)])
     return make_result(
         "correlation_by_length",
         {"correlation": (("text", "layer", "head"), np.array(rows)), "length": (("text",), lengths)},
@@ -66,13 +66,13 @@ def attention_between_types(
     of_text: dict[str, list[Tensor]] = {"raw": [], "effective": []}
     queries = []
     digests: list[str] = []
-    for found in _traces(loaded, texts, truncate, progress, digests):
-        masks = token_types(loaded, found.main)
+    for traced in _traces(loaded, texts, truncate, progress, digests):
+        masks = token_types(loaded, traced.main)
         froms = torch.cat([torch.ones_like(masks[:1]), masks]).double()
         queries.append(froms.sum(1))
         counts += queries[-1]
         per_layer: dict[str, list[Tensor]] = {"raw": [], "effective": []}
-        for site in _self_attention(found):
+        for site in _self_attention(traced):
             seen = _effective(site)
             device = seen.left.device
             asking, keys = froms.to(device), masks.to(device).double().T
@@ -101,10 +101,10 @@ def passage_maps(model: Any, text: Any, layer: int, head: int, *, truncate: bool
     The attributes `strongest_query` and `strongest_key` are the cell of the effective map that is largest off the
     diagonal.
     """
-    found: Any = trace(load(model), text, layers=[layer], heads=[head], truncate=truncate)
-    if isinstance(found, list):
-        raise InputError(f"{len(found)} texts were given; give one passage.")
-    result = attention_maps(found, layer, head, ("raw", "effective", "null"))
+    traced: Any = trace(load(model), text, layers=[layer], heads=[head], truncate=truncate)
+    if isinstance(traced, list):
+        raise InputError(f"{len(traced)} texts were given; give one passage.")
+    result = attention_maps(traced, layer, head, ("raw", "effective", "null"))
     values = result["effective"].values.copy()
     if values.shape[0] == values.shape[1]:
         np.fill_diagonal(values, -np.inf)
@@ -125,22 +125,22 @@ def _mean(total: Tensor, counts: Tensor) -> Tensor:
 
 
 def _effective(site: Any) -> Any:
-    held = layer_fields(site)
+    fields = layer_fields(site)
     return effective(
-        held.value,
-        held.projection,
-        held.context,
-        allowed=held.allowed,
-        precision=held.precision,
-        row_sum=held.row_sum,
-        raw=held.raw,
+        fields.value,
+        fields.projection,
+        fields.context,
+        allowed=fields.allowed,
+        precision=fields.precision,
+        row_sum=fields.row_sum,
+        raw=fields.raw,
     )
 
 
-def _self_attention(found: Trace) -> list[Any]:
+def _self_attention(traced: Trace) -> list[Any]:
     """The sites in which the text attends to itself."""
-    name = found.main.name
-    return [site for site in found.sites if site.query_stream == site.key_stream == name]
+    name = traced.main.name
+    return [site for site in traced.sites if site.query_stream == site.key_stream == name]
 
 
 def _traces(model: Model, texts: Sequence[Any], truncate: bool, progress: Progress | None, digests: list[str]) -> Any:
@@ -148,8 +148,8 @@ def _traces(model: Model, texts: Sequence[Any], truncate: bool, progress: Progre
     if isinstance(texts, (str, tuple)) or not len(texts):
         raise InputError("give a list of texts, with at least one in it.")
     for done, text in enumerate(texts, 1):
-        found = trace(model, text, truncate=truncate)
-        digests.append(text_digest(found))
-        yield found
+        traced = trace(model, text, truncate=truncate)
+        digests.append(text_digest(traced))
+        yield traced
         if progress is not None:
             progress(done, len(texts))

@@ -37,11 +37,11 @@ def attribution_figures(
     model: Model, texts: list[Text], name: str, probes: int, *, others: str | None, shown: str
 ) -> Iterator[Figure | Missing]:
     """3, 4, 18 and 19–25, or for another corpus the two figures `others`."""
-    found = [_attribution(trace(model, text.given, truncate=True), probes) for text in texts]
-    contributions = [np.asarray(one["contribution"].values, np.float64) for one in found]
+    attributions = [_attribution(trace(model, text.given, truncate=True), probes) for text in texts]
+    contributions = [np.asarray(one["contribution"].values, np.float64) for one in attributions]
     data = f"{shown}, {len(texts)} texts, {probes} probes"
-    own, near = self_contributions(found), contributions_by_distance(found)
-    by_offset = contributions_by_offset(found, own=False)
+    own, near = self_contributions(attributions), contributions_by_distance(attributions)
+    by_offset = contributions_by_offset(attributions, own=False)
     numbers = others.split(", ") if others else ["3a, 3b", "4a, 4b"]
     sources = [OTHERS[name].format(number) for number in numbers] if others else ["§5.2, Fig. 3", "§5.3, Fig. 4"]
     # Numbers are those of one model on one corpus.
@@ -57,7 +57,7 @@ def attribution_figures(
     )  # fmt: skip
     if others is not None:
         return
-    yield _to_class_token(found, data)
+    yield _to_class_token(attributions, data)
     yield _words(model, texts[0], probes)
 
 
@@ -67,13 +67,13 @@ def tag_figures(model: Model, texts: list[Text], probes: int) -> Iterator[Figure
     if not tagged:
         yield Missing("26–37", "texts with tags (CoNLL-U)")
         return
-    found, tags = [], []
+    attributions, tags = [], []
     for text in tagged:
         traced = trace(model, text.given, truncate=True)
         tags.append(token_tags(traced, text.tagged_words()))
-        found.append(_attribution(traced, probes))
-    result = contributions_by_tag(found, tags)
-    own = [self_contribution([np.asarray(one["contribution"].values, np.float64)]).values for one in found]
+        attributions.append(_attribution(traced, probes))
+    result = contributions_by_tag(attributions, tags)
+    own = [self_contribution([np.asarray(one["contribution"].values, np.float64)]).values for one in attributions]
     layers = [int(layer) for layer in result.layer.values]
     panels = tuple(Panel(f"layer-{layer}", result, None, {"layer": layer}) for layer in layers)
     yield Figure(
@@ -90,17 +90,17 @@ def _attribution(traced: Trace, probes: int) -> xr.Dataset:
     return result
 
 
-def _to_class_token(found: list[xr.Dataset], data: str) -> Figure | Missing:
-    first = str(found[0]["output_token"].values[0])
-    separator = str(found[0]["output_token"].values[-1])
-    if not bool(found[0]["output_special"].values[0]):
+def _to_class_token(attributions: list[xr.Dataset], data: str) -> Figure | Missing:
+    first = str(attributions[0]["output_token"].values[0])
+    separator = str(attributions[0]["output_token"].values[-1])
+    if not bool(attributions[0]["output_special"].values[0]):
         return Missing("18", "a model with a [CLS] token")
-    around = contributions_to_token(found, first, own=False)
-    centred = contributions_to_token(found, first, separator, own=False)
+    around = contributions_to_token(attributions, first, own=False)
+    centred = contributions_to_token(attributions, first, separator, own=False)
     # Of pairs: the first separator stands between two sentences, and not at the end; and of what has a context.
     pairs = [
         (np.asarray(one["contribution"].values, np.float64), middle)
-        for one in found
+        for one in attributions
         for middle in [list(map(str, one["input_token"].values)).index(separator)]
         if 1 < middle < one.sizes["input"] - 2 and float(one["contribution"][-1, 1:, 0].sum()) > 0
     ]

@@ -131,13 +131,13 @@ def _share(value: float) -> str:
 def _published_numbers(median: Estimate, other: Estimate, comparable: bool, source: str) -> Iterator[Claim]:
     layers = len(median.value)
     places = [0, (layers - 1) // 2, layers - 1]
-    for found, published, what in (
+    for estimate, published, what in (
         (median, PUBLISHED_MEDIAN, "median self contribution at the first, middle and last layer"),
         (other, PUBLISHED_NOT_LARGEST, "tokens that are not their own largest contributor, there"),
     ):
         numbers = np.array([published[layer] / 100 for layer in (0, 5, 11)])
-        apart = Estimate(*(part[places] - numbers for part in (found.value, found.low, found.high)))
-        here = percent(found.value[places])
+        apart = Estimate(*(part[places] - numbers for part in (estimate.value, estimate.low, estimate.high)))
+        here = percent(estimate.value[places])
         yield Claim(
             statement=what,
             source=source,
@@ -164,7 +164,7 @@ def near_claims(contributions: Contributions, source: str = "§5.3, Fig. 4") -> 
         ahead = shares[:third].mean(0) - shares[-third:].mean(0)
         return [ahead[0], -ahead[-1]]
 
-    found = bootstrap(len(means), early)
+    estimate = bootstrap(len(means), early)
     shown = relative(np.arange(len(means)))
     for at, (statement, published) in enumerate(
         (
@@ -174,7 +174,7 @@ def near_claims(contributions: Contributions, source: str = "§5.3, Fig. 4") -> 
              "the 11th onwards contribute the most in deeper layers (no number)"),
         )
     ):  # fmt: skip
-        one = Estimate(found.value[at], found.low[at], found.high[at])
+        one = Estimate(estimate.value[at], estimate.low[at], estimate.high[at])
         wider = "first" if at == 0 else "last"
         yield Claim(
             statement=statement,
@@ -226,7 +226,7 @@ def class_token_claims(contributions: Contributions, separators: Sequence[int]) 
     # Against the mean contribution of a context token of the text, so that its length does not matter.
     shares = [one / one[1:].mean() for one in last]
     around = np.array([_around(one, middle) for one, middle in zip(shares, separators, strict=True)])
-    found = bootstrap(len(shares), lambda places: around[places, 0].mean() / around[places, 1].mean())
+    estimate = bootstrap(len(shares), lambda places: around[places, 0].mean() / around[places, 1].mean())
     yield Claim(
         statement="the first token ([CLS]) takes most of its context from around the first [SEP]",
         source="C.3, Fig. 18b",
@@ -234,8 +234,8 @@ def class_token_claims(contributions: Contributions, separators: Sequence[int]) 
         rule=f"last layer: the {AROUND} tokens to either side of [SEP] contribute each more than {MOST:g} times as much"
         " as the other tokens do, by the interval of the ratio. (That it reaches farther than other tokens would hold"
         " of any model: it stands at the edge.)",
-        here=f"{found.said()} times as much",
-        holds=above(found, MOST),
+        here=f"{estimate.said()} times as much",
+        holds=above(estimate, MOST),
     )
     aligned = _aligned(shares, separators)
     middle = aligned.shape[1] // 2
@@ -247,17 +247,17 @@ def class_token_claims(contributions: Contributions, separators: Sequence[int]) 
         result: Array = means[[middle - 1, middle + 1], None] - means[others]
         return result
 
-    found = bootstrap(len(shares), ahead)
+    estimate = bootstrap(len(shares), ahead)
     yield Claim(
         statement="the two tokens with the highest contribution to it are those directly before and after [SEP]",
         source="C.3, Fig. 18b",
         published="the two tokens with the highest contribution are the tokens directly before and after [SEP]",
         rule="last layer, means over texts: both are above every other offset from [SEP] that half of the texts have,"
         " by the intervals of the differences",
-        here=f"the lesser of the two is {found.value.min():+.2f} of a mean contribution above the best of the others"
+        here=f"the lesser of the two is {estimate.value.min():+.2f} of a mean contribution above the best of the others"
         if len(others)
         else "no other token stands at the same place in half of the texts",
-        holds=above(found),
+        holds=above(estimate),
     )
     sides = np.array([(one[1:at].mean(), one[at + 1 : -1].mean()) for one, at in zip(shares, separators, strict=True)])
     more = bootstrap(len(shares), lambda places: (sides[places, 1] - sides[places, 0]).mean())
@@ -304,7 +304,7 @@ def tag_claims(own: Sequence[Array], tags: Sequence[Sequence[str | None]]) -> It
         ]
         return [float(values.mean()) if len(values) else float("nan") for values in chosen]
 
-    found = bootstrap(len(last), lambda places: (both := means(places))[0] - both[1])
+    difference = bootstrap(len(last), lambda places: (both := means(places))[0] - both[1])
     more, less = means(np.arange(len(last)))
     yield Claim(
         statement="at the last layer nouns, verbs, adjectives and adverbs keep more of their input than other words",
@@ -312,6 +312,6 @@ def tag_claims(own: Sequence[Array], tags: Sequence[Sequence[str | None]]) -> It
         published="they receive more contribution from their input than determiners, prepositions, pronouns, “to” words"
         " and symbols (no number)",
         rule="mean over such tokens: the former above the latter, by the interval of the difference over texts",
-        here=f"{_share(more)} against {_share(less)}: {found.said(_points)}",
-        holds=above(found),
+        here=f"{_share(more)} against {_share(less)}: {difference.said(_points)}",
+        holds=above(difference),
     )

@@ -38,29 +38,29 @@ def self_contributions(results: Results, *, special: bool = True) -> xr.Dataset:
     estimates the largest is more often another's by noise alone, and `not_largest_noise` says about how much that adds.
     """
     given = _list(results)
-    found = self_contribution(
+    summary = self_contribution(
         _contributions(given),
         None if special else [_ordinary(result) for result in given],
         [np.asarray(result["contribution_error"].values, np.float64) for result in given],
     )
     names = ("median", "lower", "upper", "not_largest", "not_largest_noise")
-    arrays = {name: (("layer",), getattr(found, name)) for name in names}
-    return _result("self_contributions", given, arrays, tokens=found.values.shape[1])
+    arrays = {name: (("layer",), getattr(summary, name)) for name in names}
+    return _result("self_contributions", given, arrays, tokens=summary.values.shape[1])
 
 
 def contributions_by_distance(results: Results) -> xr.Dataset:
     """Fig. 4a: contribution of the neighbours at distance 1, 2, 3, 4–5, 6–10 and 11+; `relative` sums to one over
     the layers for each group, as appendix C.2 says, and `mean` is what it was before."""
     given = _list(results)
-    found = by_distance(_contributions(given))
+    summary = by_distance(_contributions(given))
     names = [f"{near}" if near == far else f"{near}–{far}" if far else f"{near}+" for near, far in GROUPS]
     return _result(
         "contributions_by_distance",
         given,
         {
-            "mean": (("layer", "distance"), found.mean),
-            "relative": (("layer", "distance"), found.relative),
-            "count": (("distance",), found.count),
+            "mean": (("layer", "distance"), summary.mean),
+            "relative": (("layer", "distance"), summary.relative),
+            "count": (("distance",), summary.count),
         },
         coordinates={"distance": names},
     )
@@ -72,8 +72,8 @@ def contributions_by_offset(results: Results, *, own: bool = True) -> xr.Dataset
     own: count what a token contributes to itself, at offset 0, where it dwarfs its neighbours.
     """
     given = _list(results)
-    found = by_offset(_contributions(given), own=own)
-    return _offsets("contributions_by_offset", given, found, centre="the token itself", own=own)
+    summary = by_offset(_contributions(given), own=own)
+    return _offsets("contributions_by_offset", given, summary, centre="the token itself", own=own)
 
 
 def contributions_to_token(
@@ -94,9 +94,9 @@ def contributions_to_token(
         raise InputError(f"no text has the tokens {token!r} and {centre or token!r}; the first is {_tokens(given[0])}.")
     kept = [result for result, _, _ in having]
     outputs, centres = [place for _, place, _ in having], [place for _, _, place in having]
-    found = to_token(_contributions(kept), outputs, centres, own=own)
+    summary = to_token(_contributions(kept), outputs, centres, own=own)
     said = {"token": token, "centre": centre or token, "own": own, "left_out": len(given) - len(kept)}
-    return _offsets("contributions_to_token", kept, found, **said)
+    return _offsets("contributions_to_token", kept, summary, **said)
 
 
 def contributions_of_word(result: xr.Dataset, output: int) -> xr.Dataset:
@@ -114,10 +114,10 @@ def contributions_of_word(result: xr.Dataset, output: int) -> xr.Dataset:
 def contributions_by_tag(results: Results, tags: Sequence[Sequence[str | None]]) -> xr.Dataset:
     """Fig. 26–37: self contribution by part of speech; tags: those of every token, from `token_tags`."""
     given = _list(results)
-    found = by_tag(_contributions(given), tags)
-    arrays: dict[str, Any] = {name: (("layer", "tag"), getattr(found, name)) for name in ("median", "lower", "upper")}
-    arrays["count"] = (("tag",), found.count)
-    return _result("contributions_by_tag", given, arrays, coordinates={"tag": list(found.tags)})
+    summary = by_tag(_contributions(given), tags)
+    arrays: dict[str, Any] = {name: (("layer", "tag"), getattr(summary, name)) for name in ("median", "lower", "upper")}
+    arrays["count"] = (("tag",), summary.count)
+    return _result("contributions_by_tag", given, arrays, coordinates={"tag": list(summary.tags)})
 
 
 def comparison_with_attention(
@@ -131,24 +131,24 @@ def comparison_with_attention(
     values = np.asarray(result["contribution"].values)
     reached: np.ndarray[Any, Any] = np.any(values.transpose(0, 2, 1) > 0, axis=0)
     cells = reached if allowed is None else allowed
-    found = {name: compare_with_maps(values, np.asarray(array, float), cells) for name, array in maps.items()}
+    agreements = {name: compare_with_maps(values, np.asarray(array, float), cells) for name, array in maps.items()}
     arrays = {
-        kind: (("map", "layer"), np.stack([getattr(agreement, kind) for agreement in found.values()]))
+        kind: (("map", "layer"), np.stack([getattr(agreement, kind) for agreement in agreements.values()]))
         for kind in ("pearson", "spearman")
     }
-    return _result("comparison_with_attention", [result], arrays, coordinates={"map": list(found)})
+    return _result("comparison_with_attention", [result], arrays, coordinates={"map": list(agreements)})
 
 
-def _offsets(method: str, given: list[xr.Dataset], found: ByOffset, **provenance: Any) -> xr.Dataset:
+def _offsets(method: str, given: list[xr.Dataset], summary: ByOffset, **provenance: Any) -> xr.Dataset:
     return _result(
         method,
         given,
         {
-            "mean": (("layer", "offset"), found.mean),
-            "total": (("layer", "offset"), found.total),
-            "count": (("offset",), found.count),
+            "mean": (("layer", "offset"), summary.mean),
+            "total": (("layer", "offset"), summary.total),
+            "count": (("offset",), summary.count),
         },
-        coordinates={"offset": found.offsets},
+        coordinates={"offset": summary.offsets},
         **provenance,
     )
 

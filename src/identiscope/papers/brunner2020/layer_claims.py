@@ -39,15 +39,15 @@ def across_claims(across: xr.Dataset, probe: str, comparable: bool) -> Iterator[
         back = [one.isel(trained_on=late, layer=early) for early, late in _pairs(one)]
         return sum(backward - forward for backward, forward in zip(back, forth, strict=True)) / len(forth)  # type: ignore[return-value]
 
-    found = of_rates(asymmetry, across)
+    difference = of_rates(asymmetry, across)
     yield Claim(
         statement=f"the {probe} probe generalizes considerably worse to later layers than to earlier ones",
         source="B.3, Fig. 8 to 10" if probe != "linear cosine" else "§4.2, Fig. 2b, and B.3",
         published="generalizing to later layers works considerably worse than the other way around (no number)",
         rule="mean over all pairs of layers: the rate from the later to the earlier is above that from the earlier to"
         f" the later by more than {100 * CONSIDERABLE:g} points, by the interval",
-        here=points(found),
-        holds=above(found, CONSIDERABLE),
+        here=points(difference),
+        holds=above(difference, CONSIDERABLE),
     )
 
 
@@ -107,12 +107,12 @@ def _rank_correlation(values: np.ndarray) -> float:
     return float(spearmanr(np.arange(len(values)), values).statistic) if np.ptp(values) > 0 else 0.0
 
 
-def previous_claims(found: xr.Dataset) -> Iterator[Claim]:
+def previous_claims(result: xr.Dataset) -> Iterator[Claim]:
     """Fig. 11: from a layer to the one before."""
     source = "B.4, Fig. 11"
-    naive = of_rates(lambda rate: [rate.sel(probe=f"naive {metric}") for metric in ("cosine", "l2")], found)
+    naive = of_rates(lambda rate: [rate.sel(probe=f"naive {metric}") for metric in ("cosine", "l2")], result)
     said = "; ".join(
-        f"{metric} {percent(found['rate'].sel(probe=f'naive {metric}').values)}" for metric in ("cosine", "l2")
+        f"{metric} {percent(result['rate'].sel(probe=f'naive {metric}').values)}" for metric in ("cosine", "l2")
     )
     yield Claim(
         statement="even naive probes find the token in the layer before",
@@ -122,7 +122,7 @@ def previous_claims(found: xr.Dataset) -> Iterator[Claim]:
         here=said,
         holds=above(naive, 0.9),
     )
-    angle = of_rates(lambda rate: (rate.sel(probe="naive cosine") - rate.sel(probe="naive l2")).mean("layer"), found)
+    angle = of_rates(lambda rate: (rate.sel(probe="naive cosine") - rate.sel(probe="naive l2")).mean("layer"), result)
     yield Claim(
         statement="a layer changes the angle of embeddings less than their magnitude",
         source=source,
@@ -131,13 +131,13 @@ def previous_claims(found: xr.Dataset) -> Iterator[Claim]:
         here=points(angle),
         holds=above(angle),
     )
-    half = found.sizes["layer"] // 2
+    half = result.sizes["layer"] // 2
     later = of_rates(
         lambda rate: (
             rate.isel(layer=slice(None, half)).mean(("probe", "layer"))
             - rate.isel(layer=slice(half, None)).mean(("probe", "layer"))
         ),
-        found,
+        result,
     )
     yield Claim(
         statement="tokens are more difficult to identify across later layers",
@@ -149,15 +149,15 @@ def previous_claims(found: xr.Dataset) -> Iterator[Claim]:
     )
 
 
-def checkpoint_claims(found: xr.Dataset, number: str) -> Iterator[Claim]:
+def checkpoint_claims(result: xr.Dataset, number: str) -> Iterator[Claim]:
     """Fig. 12 and 13: before and after fine-tuning. number: of the figure."""
 
     def drop(rate: Rates, metric: str) -> Rates:
         last = _last(rate.sel(probe=f"naive {metric}"))
         return last.sel(checkpoint="before") - last.sel(checkpoint="fine-tuned")
 
-    drops = {metric: of_rates(lambda rate, metric=metric: drop(rate, metric), found) for metric in ("l2", "cosine")}
-    less = of_rates(lambda rate: drop(rate, "l2") / 2 - drop(rate, "cosine"), found)
+    drops = {metric: of_rates(lambda rate, metric=metric: drop(rate, metric), result) for metric in ("l2", "cosine")}
+    less = of_rates(lambda rate: drop(rate, "l2") / 2 - drop(rate, "cosine"), result)
     yield Claim(
         statement="fine-tuning lowers the rate across the last layer for L2, much less for cosine",
         source=f"B.4, Fig. {number}",
@@ -169,16 +169,16 @@ def checkpoint_claims(found: xr.Dataset, number: str) -> Iterator[Claim]:
     )
 
 
-def neighbour_claims(found: xr.Dataset, rates: xr.Dataset) -> Iterator[Claim]:
+def neighbour_claims(result: xr.Dataset, rates: xr.Dataset) -> Iterator[Claim]:
     """Fig. 14 to 17, by the linear cosine probe. rates: of the tokens themselves, from Fig. 2a."""
     source, probe = "B.5, Fig. 14 to 17", "linear cosine"
     guess = float(rates["random_guess"][0])
-    steps = sorted({abs(int(offset)) for offset in found["offset"].values})
+    steps = sorted({abs(int(offset)) for offset in result["offset"].values})
 
     def at(rate: Rates, step: int) -> Rates:
         return rate.sel(probe=probe, offset=[-step, step]).mean("offset")
 
-    nearest = of_rates(lambda rate: at(rate, 1).mean("layer"), found)
+    nearest = of_rates(lambda rate: at(rate, 1).mean("layer"), result)
     yield Claim(
         statement="hidden tokens hold information about their neighbours",
         source=source,
@@ -190,7 +190,7 @@ def neighbour_claims(found: xr.Dataset, rates: xr.Dataset) -> Iterator[Claim]:
     )
     itself = of_rates(lambda rate: rate.sel(probe=probe).mean("layer"), rates)
     less = of_rates(
-        lambda rate, own: MUCH_LOWER * own.sel(probe=probe).mean("layer") - at(rate, 1).mean("layer"), found, rates
+        lambda rate, own: MUCH_LOWER * own.sel(probe=probe).mean("layer") - at(rate, 1).mean("layer"), result, rates
     )
     yield Claim(
         statement="neighbours are recovered to a much lower degree than the token itself",
@@ -203,9 +203,9 @@ def neighbour_claims(found: xr.Dataset, rates: xr.Dataset) -> Iterator[Claim]:
     if len(steps) > 1:
         falls = of_rates(
             lambda rate: [at(rate, near).mean("layer") - at(rate, far).mean("layer") for near, far in pairwise(steps)],
-            found,
+            result,
         )
-        values = of_rates(lambda rate: [at(rate, step).mean("layer") for step in steps], found).value
+        values = of_rates(lambda rate: [at(rate, step).mean("layer") for step in steps], result).value
         yield Claim(
             statement="the rate drops with the distance of the neighbour",
             source=source,
@@ -214,7 +214,7 @@ def neighbour_claims(found: xr.Dataset, rates: xr.Dataset) -> Iterator[Claim]:
             here=f"distances {', '.join(map(str, steps))}: {percent(values)}",
             holds=above(falls),
         )
-    deeper = of_rates(lambda rate: _first(at(rate, 1)) - _last(at(rate, 1)), found)
+    deeper = of_rates(lambda rate: _first(at(rate, 1)) - _last(at(rate, 1)), result)
     yield Claim(
         statement="the rate of neighbours drops with depth",
         source=source,
@@ -224,7 +224,7 @@ def neighbour_claims(found: xr.Dataset, rates: xr.Dataset) -> Iterator[Claim]:
         holds=above(deeper),
     )
     sides = of_rates(
-        lambda rate: (one := rate.sel(probe=probe).mean("layer")).sel(offset=-1) - one.sel(offset=1), found
+        lambda rate: (one := rate.sel(probe=probe).mean("layer")).sel(offset=-1) - one.sel(offset=1), result
     )
     either = above(sides) or below(sides)
     yield Claim(

@@ -95,10 +95,10 @@ def score_new_text(
     setup = Setup(inputs=about["setup"]["inputs"])
     pairs = Pairs([cache.layer(layer) for layer in layers], [input_embeddings(cache, setup)], sentences)
     rates = torch.zeros(3, len(probes), len(layers), dtype=torch.float64)
-    for number, found in enumerate(probes.values()):
-        everything = [torch.arange(sentences.count)] * found.epochs.shape[1]
+    for number, probe_set in enumerate(probes.values()):
+        everything = [torch.arange(sentences.count)] * probe_set.epochs.shape[1]
         for index, hidden in enumerate(pairs.states):
-            scored = score(probe_by_fold(found, index), hidden, pairs, index, everything, resamples=resamples)
+            scored = score(probe_by_fold(probe_set, index), hidden, pairs, index, everything, resamples=resamples)
             bounds = [scored.rate, scored.interval.low, scored.interval.high]
             rates[:, number, index] = torch.tensor(bounds, dtype=torch.float64)
     return make_result(

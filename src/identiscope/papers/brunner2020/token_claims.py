@@ -76,7 +76,7 @@ def _naive_claim(rates: xr.Dataset, source: str) -> Claim:
             parts.append((one.isel(layer=third) - _last(one)) - (_first(one) - one.isel(layer=third)))
         return parts
 
-    found = of_rates(later, rates)
+    difference = of_rates(later, rates)
     values = {metric: rates["rate"].sel(probe=f"naive {metric}").values for metric in ("cosine", "l2")}
     return Claim(
         statement=f"naive rates stay high up to layer {third}, then fall",
@@ -85,7 +85,7 @@ def _naive_claim(rates: xr.Dataset, source: str) -> Claim:
         rule=f"by both distances, the rate falls more from layer {third} (from 0: a third of the depth) to the last"
         " than before it, by the interval of the difference",
         here="; ".join(f"{metric} {percent(rate)}" for metric, rate in values.items()),
-        holds=above(found),
+        holds=above(difference),
     )
 
 
@@ -97,12 +97,14 @@ def gap_claims(rates: xr.Dataset) -> Iterator[Claim]:
     def gaps(rate: Rates) -> list[Rates]:
         return [(train.sel(probe=probe) - rate.sel(probe=probe)).mean("layer") for probe in known]
 
-    found = of_rates(gaps, rates)
+    differences = of_rates(gaps, rates)
     holds: Answer = None
     if len(known) == 2:
         apart = of_rates(lambda rate: gaps(rate)[1] - gaps(rate)[0], rates)
-        holds = all_of([above(found), between(apart, -SAME_GAP, SAME_GAP)])
-    said = " · ".join(f"{probe} {100 * value:.1f} points" for probe, value in zip(known, found.value, strict=True))
+        holds = all_of([above(differences), between(apart, -SAME_GAP, SAME_GAP)])
+    said = " · ".join(
+        f"{probe} {100 * value:.1f} points" for probe, value in zip(known, differences.value, strict=True)
+    )
     yield Claim(
         statement="with L2, the linear probe and the MLP overfit to the same degree",
         source="B.2, Fig. 7",
@@ -114,16 +116,16 @@ def gap_claims(rates: xr.Dataset) -> Iterator[Claim]:
     )
 
 
-def fraction_claims(found: xr.Dataset, comparable: bool) -> Iterator[Claim]:
+def fraction_claims(result: xr.Dataset, comparable: bool) -> Iterator[Claim]:
     """Appendix B.2: parts of the training data, 50, 80, 90 and 100 %."""
     source = "B.2"
 
     def rates(rate: Rates) -> Rates:
         return rate.isel(probe=0, layer=0)
 
-    whole = of_rates(lambda rate: rates(rate).isel(fraction=-1), found)
+    whole = of_rates(lambda rate: rates(rate).isel(fraction=-1), result)
     yield number_claim("the MLP with L2 recovers at the last layer but one", source, 0.82, whole, comparable)
-    shares = found["fraction"].values
+    shares = result["fraction"].values
 
     def slopes(rate: Rates) -> list[Rates]:
         one = rates(rate)
@@ -137,8 +139,8 @@ def fraction_claims(found: xr.Dataset, comparable: bool) -> Iterator[Claim]:
         published="74 · 80 · 81 · 82 % with 50 · 80 · 90 · 100 % of the training data",
         rule="the rate grows from 50 to 80 % of the data, and by less per text from there on, by the intervals: growth"
         " in proportion to the data does not count",
-        here=percent(found["rate"].isel(probe=0, layer=0).values),
-        holds=above(of_rates(slopes, found)),
+        here=percent(result["rate"].isel(probe=0, layer=0).values),
+        holds=above(of_rates(slopes, result)),
     )
 
 

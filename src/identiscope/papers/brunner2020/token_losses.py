@@ -60,11 +60,11 @@ def look_up_layers(
 
 
 def lost_tokens(
-    cache: HiddenStates, found: Sequence[Identified], *, layers: Sequence[int] | None = None, most: int = 40
+    cache: HiddenStates, lookups: Sequence[Identified], *, layers: Sequence[int] | None = None, most: int = 40
 ) -> xr.Dataset:
     """Rates by type (the `most` common), frequency, part of speech and position; reasons and confusions.
 
-    found: from `look_up_layers`, one for each layer. Axes `type`, `frequency`, `tag` and `position`: how many tokens
+    lookups: from `look_up_layers`, one for each layer. Axes `type`, `frequency`, `tag` and `position`: how many tokens
     were tested and how many identified at each layer. `reason`: what lost tokens were taken for, in kinds.
     `confusion`: the commonest pairs at the last of the layers.
     """
@@ -79,7 +79,7 @@ def lost_tokens(
     arrays: dict[str, tuple[Sequence[str], Any]] = {}
     coordinates: dict[str, Any] = {"layer": chosen, "reason": list(REASONS)}
     for kind, groups in kinds.items():
-        rates = [{one.group: one for one in rates_by_group(layer, groups)} for layer in found]
+        rates = [{one.group: one for one in rates_by_group(layer, groups)} for layer in lookups]
         names = list(rates[0])[:most] if kind == "type" else sorted(rates[0], key=_leading_number)
         if not names:
             continue
@@ -89,9 +89,9 @@ def lost_tokens(
             ("layer", kind),
             [[layer[name].identified for name in names] for layer in rates],
         )
-    counts = [reasons(layer, types, special) for layer in found]
+    counts = [reasons(layer, types, special) for layer in lookups]
     arrays["taken_for"] = (("layer", "reason"), [[count[reason] for reason in REASONS] for count in counts])
-    pairs = confusions(found[-1], types)
+    pairs = confusions(lookups[-1], types)
     if pairs:
         coordinates["confusion"] = [f"{one} → {other}" for one, other, _ in pairs]
         arrays["confused"] = (("confusion",), [count for _, _, count in pairs])
@@ -108,7 +108,7 @@ def _leading_number(name: str) -> tuple[int, str]:
 
 def identifiability_against_contribution(
     cache: HiddenStates,
-    found: Sequence[Identified],
+    lookups: Sequence[Identified],
     contribution: Tensor,
     *,
     layers: Sequence[int] | None = None,
@@ -124,7 +124,7 @@ def identifiability_against_contribution(
             f"self contributions of shape {tuple(contribution.shape)} were given; expected"
             f" [{len(chosen)} layers, {int(cache.lengths.sum())} tokens], in the order of the hidden states."
         )
-    every = [against_contribution(layer, own, bins=bins) for layer, own in zip(found, contribution, strict=True)]
+    every = [against_contribution(layer, own, bins=bins) for layer, own in zip(lookups, contribution, strict=True)]
     axes = ("layer", "bin")
     return make_result(
         "token_identifiability_against_contribution",

@@ -99,11 +99,11 @@ def fit_and_score(
     for number, (kind, loss) in enumerate(probes):
         part = part_of(progress, number, len(probes), f"{kind} {loss}: ")
         own = splits[: setup.mlp_folds] if kind == "mlp" else splits
-        found = _fit(pairs, own, kind, loss, setup, part)
-        fitted[f"{kind} {loss}"] = found
+        trained = _fit(pairs, own, kind, loss, setup, part)
+        fitted[f"{kind} {loss}"] = trained
         rows.append([])
         for layer, hidden in enumerate(pairs.states):
-            probe_of = probe_by_fold(found, layer) if found is not None else naive_by_fold(loss)
+            probe_of = probe_by_fold(trained, layer) if trained is not None else naive_by_fold(loss)
             tested, learnt = (
                 score(probe_of, hidden, pairs, layer, sets, resamples=count, seed=setup.seed)
                 for sets, count in (

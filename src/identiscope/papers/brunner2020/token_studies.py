@@ -98,11 +98,11 @@ def across_layers(
             for tested, hidden in enumerate(pairs.states):
                 probe_of = probe_by_fold(probes, source)
                 own = sets[: probes.epochs.shape[1]]
-                found = score(probe_of, hidden, pairs, tested, own, resamples=setup.resamples, seed=setup.seed)
-                bounds = [found.rate, found.interval.low, found.interval.high]
+                scored = score(probe_of, hidden, pairs, tested, own, resamples=setup.resamples, seed=setup.seed)
+                bounds = [scored.rate, scored.interval.low, scored.interval.high]
                 rates[:, number, source, tested] = torch.tensor(bounds, dtype=torch.float64)
-                resampled[number, source, tested] = found.resampled
-                sentence_counts[number, source, tested] = found.sentences
+                resampled[number, source, tested] = scored.resampled
+                sentence_counts[number, source, tested] = scored.sentences
             done = number * len(chosen) + source + 1
             tell(progress, f"{name} on every layer", done, len(trained) * len(chosen))
     axes = ("probe", "trained_on", "layer")

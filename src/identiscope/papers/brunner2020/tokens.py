@@ -54,9 +54,9 @@ def token_figures(
             yield Figure(number, f"The {probe} probe of one layer on all layers", data, (panel,), claims)
         else:
             yield Missing(number, "a full run (MLP probes)")
-    found = previous_layer(cache, setup=setup)
-    panels = (_panel("rates", found),)
-    yield Figure("11", "From a layer to the one before", data, panels, tuple(previous_claims(found)))
+    result = previous_layer(cache, setup=setup)
+    panels = (_panel("rates", result),)
+    yield Figure("11", "From a layer to the one before", data, panels, tuple(previous_claims(result)))
     yield from _neighbours(cache, setup, budget, rates, data)
     yield from _fractions(cache, setup, budget, data, comparable)
 
@@ -82,20 +82,20 @@ def checkpoint_figure(
             load(str(tuned), device=model.device), texts, workspace / f"states-tuned-{name.lower()}", truncate=True
         ),
     }
-    found = compare_checkpoints(caches, setup=Setup(folds=budget.folds, keep_resamples=True))
+    result = compare_checkpoints(caches, setup=Setup(folds=budget.folds, keep_resamples=True))
     title = f"Layer to previous layer, before and after fine-tuning on {shown}"
     data = f"{shown}, {len(texts)} texts, {budget.epochs} epochs"
-    yield Figure(number, title, data, (_panel("rates", found),), tuple(checkpoint_claims(found, number)))
+    yield Figure(number, title, data, (_panel("rates", result),), tuple(checkpoint_claims(result, number)))
 
 
 def _neighbours(
     cache: HiddenStates, setup: Setup, budget: Budget, rates: xr.Dataset, data: str
 ) -> Iterator[Figure | Missing]:
     probes = (*LINEAR, *(MLP if budget.mlp else ()))
-    found = neighbours(cache, setup=setup, probes=probes, offsets=budget.offsets)
+    result = neighbours(cache, setup=setup, probes=probes, offsets=budget.offsets)
     names = [" ".join(probe) for probe in probes]
-    panels = tuple(_panel(name.replace(" ", "-"), found, probe=name) for name in names)
-    claims = tuple(neighbour_claims(found, rates))
+    panels = tuple(_panel(name.replace(" ", "-"), result, probe=name) for name in names)
+    claims = tuple(neighbour_claims(result, rates))
     yield Figure("14–17" if budget.mlp else "14, 15", "Neighbouring tokens recovered", data, panels, claims)
     if not budget.mlp:
         yield Missing("16, 17", "a full run (MLP probes)")
@@ -108,6 +108,6 @@ def _fractions(
     if not budget.mlp:
         yield Missing("B.2", "a full run (MLP probes)")
         return
-    found = data_fractions(cache, max(0, cache.layers - 2), setup=setup)
-    claims = tuple(fraction_claims(found, comparable))
-    yield Figure("B.2", "Parts of the training data", data, (_panel("rates", found),), claims)
+    result = data_fractions(cache, max(0, cache.layers - 2), setup=setup)
+    claims = tuple(fraction_claims(result, comparable))
+    yield Figure("B.2", "Parts of the training data", data, (_panel("rates", result),), claims)

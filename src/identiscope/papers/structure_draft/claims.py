@@ -58,10 +58,10 @@ def threshold_claims(structure: xr.Dataset) -> Iterator[Claim]:
     )
 
 
-def perturbation_claims(found: xr.Dataset) -> Iterator[Claim]:
-    """What the draft argues for and does not measure. found: what `perturbation_effects` gave."""
-    outcome = str(found["outcome"].values[-1])
-    one = found.sel(outcome=outcome)
+def perturbation_claims(result: xr.Dataset) -> Iterator[Claim]:
+    """What the draft argues for and does not measure. result: what `perturbation_effects` gave."""
+    outcome = str(result["outcome"].values[-1])
+    one = result.sel(outcome=outcome)
     ratio = Estimate(*(np.asarray(one[f"break_over_keep{end}"].values) for end in ("", "_low", "_high")))
     yield Claim(
         statement=f"breaking the structure changes the {outcome.replace('_', ' ')} far more than keeping it, at equal"
@@ -72,7 +72,7 @@ def perturbation_claims(found: xr.Dataset) -> Iterator[Claim]:
         here=f"{ratio.said('{:.2f}'.format)} times as much",
         holds=above(ratio, FAR_MORE),
     )
-    correlation = {str(name): float(one["correlation"].sel(distance=name)) for name in found["distance"].values}
+    correlation = {str(name): float(one["correlation"].sel(distance=name)) for name in result["distance"].values}
     others = {name: value for name, value in correlation.items() if name not in ("structure", "structure_cut")}
     best = max(others, key=lambda name: others[name])
     answers: list[Answer] = []
@@ -93,22 +93,22 @@ def perturbation_claims(found: xr.Dataset) -> Iterator[Claim]:
     )
 
 
-def classifier_claims(found: xr.Dataset) -> Iterator[Claim]:
-    """Bhardwaj et al. (2021), as the draft cites them. found: what `compare_attention` gave."""
+def classifier_claims(result: xr.Dataset) -> Iterator[Claim]:
+    """Bhardwaj et al. (2021), as the draft cites them. result: what `compare_attention` gave."""
     judged: dict[str, Answer] = {"holds": True, "does not hold": False}
     regular, sure, majority = (
-        float(found["accuracy_mean"].isel(variant=0)), float(found["accuracy_low"].isel(variant=0)),
-        float(found.attrs["majority"]),
+        float(result["accuracy_mean"].isel(variant=0)), float(result["accuracy_low"].isel(variant=0)),
+        float(result.attrs["majority"]),
     )  # fmt: skip
-    for name in map(str, found["variant"].values[1:]):
-        one = found.sel(variant=name)
+    for name in map(str, result["variant"].values[1:]):
+        one = result.sel(variant=name)
         yield Claim(
             statement=f"{name}: more identifiable, equally accurate",
             source="Bhardwaj et al. (2021), title; §II-A of the draft",
             published="“more identifiable yet equally performant”",
             rule="the null space, or the room for maps that a softmax can make, is smaller at every length where the"
             " regular one is not empty; and the interval of the difference in accuracy, over seeds and texts, lies"
-            f" within {100 * float(found.attrs['margin']):g} points or above 0. Undecided where regular attention does"
+            f" within {100 * float(result.attrs['margin']):g} points or above 0. Undecided where regular attention does"
             " no better than the most frequent label",
             here=f"accuracy {percent([float(one['accuracy_mean'])])} against {percent([regular])}:"
             f" {one['answer'].item()}; the most frequent label {percent([majority])}; smaller:"

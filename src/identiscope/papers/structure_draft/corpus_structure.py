@@ -55,9 +55,9 @@ def corpus_structure(
     total = len(texts)
     points, shapes = [], set()
     for number, text in enumerate(texts):
-        found = _trace(loaded, text, [layers[0] if layers else 0], None, truncate)
-        site = chosen_sites(found, None, attention, stream)[0]
-        points.append(text_embedding(found))
+        traced = _trace(loaded, text, [layers[0] if layers else 0], None, truncate)
+        site = chosen_sites(traced, None, attention, stream)[0]
+        points.append(text_embedding(traced))
         shapes.add((site.queries, site.keys))
         if progress is not None:
             progress(number + 1, 2 * total)
@@ -105,23 +105,23 @@ def shared_subspaces(
     """
     _check(texts)
     loaded = load(model)
-    found = SharedSubspaces(
+    subspaces = SharedSubspaces(
         layers=None if layers is None else tuple(layers), length=length, when_longer=when_longer, attention=attention,
         stream=stream, value_bias=value_bias,
     )  # fmt: skip
     for done, text in enumerate(texts, 1):
-        found = found.add(_trace(loaded, text, layers, heads, truncate))
+        subspaces = subspaces.add(_trace(loaded, text, layers, heads, truncate))
         if progress is not None:
             progress(done, len(texts))
-    return found
+    return subspaces
 
 
-def text_embedding(found: Trace) -> np.ndarray:
+def text_embedding(traced: Trace) -> np.ndarray:
     """One vector for a text: the mean over tokens of what the first layer reads, or else of the values."""
-    if found.main.hidden_states:
-        pooled: np.ndarray = as_numpy(found.embeddings.double().mean(0))
+    if traced.main.hidden_states:
+        pooled: np.ndarray = as_numpy(traced.embeddings.double().mean(0))
         return pooled
-    site = found.sites[0]
+    site = traced.sites[0]
     values: np.ndarray = as_numpy(site.value.double().mean(1).flatten())
     return values
 
@@ -132,10 +132,10 @@ def _check(texts: Sequence[Any]) -> None:
 
 
 def _trace(model: Model, text: Any, layers: Sequence[int] | None, heads: Sequence[int] | None, truncate: bool) -> Trace:
-    found: Trace | list[Trace] = trace(model, text, layers=layers, heads=heads, truncate=truncate)
-    if isinstance(found, list):
+    traced: Trace | list[Trace] = trace(model, text, layers=layers, heads=heads, truncate=truncate)
+    if isinstance(traced, list):
         raise InputError("an item of the corpus holds several texts; give one at a time.")
-    return found
+    return traced
 
 
 def _representatives(points: np.ndarray, clusters: int | None, seed: int) -> Representatives:

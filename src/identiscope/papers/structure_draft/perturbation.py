@@ -54,10 +54,10 @@ def as_subject(
     loaded = load(model)
 
     def traced(text: Any) -> Trace:
-        found: Trace | list[Trace] = trace(loaded, text, layers=[layer], truncate=truncate)
-        if isinstance(found, list):
+        made: Trace | list[Trace] = trace(loaded, text, layers=[layer], truncate=truncate)
+        if isinstance(made, list):
             raise InputError("several texts were given where one was expected; give a list of single texts.")
-        return found
+        return made
 
     def substituted(text: Any, maps: Mapping[tuple[int, int], Tensor]) -> Rerun:
         return substitute(loaded, text, maps, attention=attention, stream=stream, truncate=truncate)
@@ -110,11 +110,11 @@ def perturbation_effects(
         traced = subject.trace(text)
         origin = origin or trace_provenance(traced)
         digests.append(text_digest(traced))
-        found = _of_text(subject, text, traced, (layer, head), structure, sets, epsilon, generator)
-        if found is not None:
-            distances.append(found[0])
-            effects.append(found[1])
-            sizes.append(found[2])
+        measured = _of_text(subject, text, traced, (layer, head), structure, sets, epsilon, generator)
+        if measured is not None:
+            distances.append(measured[0])
+            effects.append(measured[1])
+            sizes.append(measured[2])
             used.append(number)
         if progress is not None:
             progress(number + 1, len(texts))
@@ -144,7 +144,7 @@ def _structure(
     subject: Subject, texts: Sequence[Any], layer: int, attention: str | None, stream: str | None
 ) -> xr.Dataset:
     traces = [subject.trace(text) for text in texts]
-    shapes = {(site.queries, site.keys) for found in traces for site in [found.site(layer, attention, stream)]}
+    shapes = {(site.queries, site.keys) for traced in traces for site in [traced.site(layer, attention, stream)]}
     layout: Any = "absolute" if len(shapes) == 1 else "aligned"
     return extract_structure(traces, layout=layout, layers=[layer], attention=attention, stream=stream)
 
@@ -152,7 +152,7 @@ def _structure(
 def _of_text(
     subject: Subject,
     text: Any,
-    found: Trace,
+    traced: Trace,
     place: tuple[int, int],
     structure: xr.Dataset,
     sets: int,
@@ -161,11 +161,11 @@ def _of_text(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
     """Distances [set, noise, distance], effects [set, noise, outcome] and sizes [set]; None if nothing can move."""
     layer, head = place
-    site = found.site(layer, structure.attrs["attention"], structure.attrs["query_stream"])
+    site = traced.site(layer, structure.attrs["attention"], structure.attrs["query_stream"])
     # Random numbers are drawn on the CPU, so that they are the same wherever the model is.
     raw, allowed = on_cpu(site.attention(head)), on_cpu(site.allowed_keys(head))
-    weights = on_cpu(structure_weights(structure, found, layer, head))
-    cells = on_cpu(structure_cells(structure, found, layer, head))
+    weights = on_cpu(structure_weights(structure, traced, layer, head))
+    cells = on_cpu(structure_cells(structure, traced, layer, head))
     measured, changed, sizes = [], [], []
     for _ in range(sets):
         share = float(torch.empty(1).uniform_(LEAST_SHARE, 1.0, generator=generator))
@@ -173,19 +173,19 @@ def _of_text(
         if made is None:
             return None
         measured.append([_distances(one, raw, weights, epsilon, site, head) for one in made])
-        changed.append([_effects(found, subject.substitute(text, {place: one.attention})) for one in made])
+        changed.append([_effects(traced, subject.substitute(text, {place: one.attention})) for one in made])
         sizes.append(made[0].size)
     return np.array(measured), np.array(changed), np.array(sizes)
 
 
 def _distances(made: Perturbation, raw: Tensor, weights: Tensor, epsilon: float, site: Site, head: int) -> list[float]:
-    held = layer_fields(site).of_head(head)
-    difference = (made.attention - raw).to(held.value.device)
+    fields = layer_fields(site).of_head(head)
+    difference = (made.attention - raw).to(fields.value.device)
     plain, cut = (structure_distance(made.attention, raw, one) for one in (weights + epsilon, weights))
-    value, projection = held.value[0].double(), held.projection[0].double()
+    value, projection = fields.value[0].double(), fields.projection[0].double()
     # Projection is linear, so that of the difference is the difference of the two effective attentions.
     seen = effective(
-        held.value, held.projection, (difference @ value)[None], allowed=held.allowed, precision=held.precision
+        fields.value, fields.projection, (difference @ value)[None], allowed=fields.allowed, precision=fields.precision
     ).dense()[0]
     values = {
         "one": plain.one, "infinity": plain.infinity,
@@ -231,7 +231,7 @@ def _result(
         raise InputError("the model shows neither hidden states nor logits, so no effect can be measured.")
     effects = effects[..., known]
     against = DISTANCES.index("structure")
-    found = [
+    predictions = [
         rank_correlation(list(distances), list(effects[..., place]), against=against, resamples=resamples, seed=seed)
         for place in range(len(known))
     ]
@@ -259,7 +259,7 @@ def _result(
     ratio_names = {"ratio": "", "low": "_low", "high": "_high", "larger": "_share"}
     return make_result(
         "perturbation_effects",
-        {name: (("distance", "outcome"), np.stack([getattr(one, name) for one in found], 1)) for name in names}
+        {name: (("distance", "outcome"), np.stack([getattr(one, name) for one in predictions], 1)) for name in names}
         | {
             f"correlation_any{end}": (("distance", "outcome"), np.stack([getattr(one, name) for one in alone], 1))
             for name, end in {"correlation": "", "low": "_low", "high": "_high"}.items()

@@ -87,10 +87,10 @@ def _reversal(budget: StructureBudget) -> Iterator[Figure]:
         tuple(threshold_claims(structure)),
     )  # fmt: skip
     damage = reversal_damage(model, texts=budget.texts, seed=20_000)
-    found = reversal_perturbations(model, texts=budget.texts, sets=budget.sets, seed=20_000)
+    effects = reversal_perturbations(model, texts=budget.texts, sets=budget.sets, seed=20_000)
     yield Figure(
         "perturbations, LSTM", "Noise that keeps and noise that breaks the structure", data,
-        (Panel("damage", damage), Panel("prediction", found)), tuple(perturbation_claims(found)),
+        (Panel("damage", damage), Panel("prediction", effects)), tuple(perturbation_claims(effects)),
     )  # fmt: skip
 
 
@@ -125,11 +125,11 @@ def _classifiers(labelled: Sequence[tuple[str, str]] | None, budget: StructureBu
         yield Missing("identifiable attention", "--labelled")
         return
     given = list(labelled)[: budget.labelled]
-    found = compare_attention(given, seeds=range(budget.seeds), recipe=TrainingRecipe(epochs=budget.epochs))
+    comparison = compare_attention(given, seeds=range(budget.seeds), recipe=TrainingRecipe(epochs=budget.epochs))
     panels = tuple(
-        Panel(name.replace("_", "-"), found, None, {"values": name})
+        Panel(name.replace("_", "-"), comparison, None, {"values": name})
         for name in ("accuracy", "difference", "simplex_null_dimension", "realisable_dimension")
     )
     yield Figure("identifiable attention", "Text classifiers with regular and identifiable attention",
                  f"{len(given)} labelled texts, {budget.seeds} seeds", panels,
-                 tuple(classifier_claims(found)))  # fmt: skip
+                 tuple(classifier_claims(comparison)))  # fmt: skip

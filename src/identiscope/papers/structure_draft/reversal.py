@@ -138,9 +138,9 @@ def reversal_damage(
     rows = np.zeros((3, texts, len(KINDS), len(shares)))
     digests: list[str] = []
     for number, text in enumerate(reversal_texts(model, texts, seed=seed + 1)):
-        found: Any = trace(load(model), text)
-        digests.append(text_digest(found))
-        raw, cells = found.site(0).attention(0), structure_cells(structure, found, 0, 0)
+        traced: Any = trace(load(model), text)
+        digests.append(text_digest(traced))
+        raw, cells = traced.site(0).attention(0), structure_cells(structure, traced, 0, 0)
         weights = torch.from_numpy(structure["structure"].isel(layer=0, head=0).values) + epsilon
         goal = text["input_ids"][0].flip(0)
         generator = torch.Generator().manual_seed(seed + number)

@@ -278,14 +278,14 @@ def _from_spectrum(
         space = column_space(points)
         left, right = space.left(points.target(context, None)), space.right
         turned = left.sum(1)[..., None]
-        found = {
+        replaced = {
             "rank": space.spectrum.rank,
             "squares": ((left.mT @ left) * (right.mT @ right)).sum((-2, -1)),
             "own": (left * right).sum((-2, -1)),
             "types": (types @ (right @ turned))[..., 0],
         }
         if not prefix:
-            found["total"] = (right.sum(1, keepdim=True) @ turned)[:, 0, 0]
+            replaced["total"] = (right.sum(1, keepdim=True) @ turned)[:, 0, 0]
         else:
             merged = no_merged_sums(
                 len(heads), weights.shape[1], part.merged.copies[text, part.real_here[text]], left.device
@@ -293,7 +293,7 @@ def _from_spectrum(
             rows = slice(0, weights.shape[1])
             merged.add(rows, weights, partial(_product, left, right))
             sums.merged[text, heads] = merged.share
-        for name, values in found.items():
+        for name, values in replaced.items():
             getattr(sums, prefix + name)[text, heads] = values
 
 
@@ -310,32 +310,34 @@ def _weights(part: _Part, call: Call, text: int, heads: Tensor, inside: Tensor) 
     return torch.softmax(logits, -1)
 
 
-def _columns(part: _Part, raw: dict[str, Tensor], found: _Effective) -> dict[str, Tensor]:
+def _columns(part: _Part, raw: dict[str, Tensor], projected: _Effective) -> dict[str, Tensor]:
     lengths, keys = part.lengths[:, None], part.lengths[:, None].double()
     spread, squares = raw["spread"], raw["spread"] + 1
     # ⟨A, A⊥⟩ = ‖A⊥‖², a projection being orthogonal, and the rows of A sum to one.
-    effective_spread = found.squares - (found.total / keys).square()
-    shared = found.squares - found.total / keys
-    defined = (spread > VARIANCE_FLOOR**0.5 * squares) & (effective_spread > VARIANCE_FLOOR**0.5 * found.squares)
+    effective_spread = projected.squares - (projected.total / keys).square()
+    shared = projected.squares - projected.total / keys
+    defined = (spread > VARIANCE_FLOOR**0.5 * squares) & (effective_spread > VARIANCE_FLOOR**0.5 * projected.squares)
     correlation = (shared / (spread * effective_spread).clamp(min=0).sqrt()).clamp(-1, 1)
     # Rows of both sum to one, so that both have the mean 1/n, and their covariance is the spread of the projection.
-    simplex_spread = found.simplex_squares - 1
+    simplex_spread = projected.simplex_squares - 1
     simplex_defined = (spread > VARIANCE_FLOOR**0.5 * squares) & (
-        simplex_spread > VARIANCE_FLOOR**0.5 * found.simplex_squares
+        simplex_spread > VARIANCE_FLOOR**0.5 * projected.simplex_squares
     )
     simplex_correlation = (simplex_spread.clamp(min=0) / torch.where(spread > 0, spread, 1)).sqrt().clamp(max=1)
     return {
-        "rank": found.rank.double(),
-        "null_dimension": (lengths - found.rank).double(),
-        "simplex_null_dimension": (lengths - found.simplex_rank).double(),
-        "free_rows": (lengths > found.simplex_rank).double(),
-        "simplex_null_share": (1 - found.simplex_squares / squares).clamp(min=0),
+        "rank": projected.rank.double(),
+        "null_dimension": (lengths - projected.rank).double(),
+        "simplex_null_dimension": (lengths - projected.simplex_rank).double(),
+        "free_rows": (lengths > projected.simplex_rank).double(),
+        "simplex_null_share": (1 - projected.simplex_squares / squares).clamp(min=0),
         "simplex_correlation": torch.where(simplex_defined, simplex_correlation, torch.nan),
-        "merged_null_share": found.merged,
-        "null_share": (1 - found.squares / squares).clamp(min=0),
+        "merged_null_share": projected.merged,
+        "null_share": (1 - projected.squares / squares).clamp(min=0),
         "correlation": torch.where(defined, correlation, torch.nan),
         "entropy": raw["entropy"],
         **tokens_columns("raw", raw["types"], raw["self"], part.types),
-        **tokens_columns("simplex", found.simplex_types / keys[..., None], found.simplex_own / keys, part.types),
-        **tokens_columns("effective", found.types / keys[..., None], found.own / keys, part.types),
+        **tokens_columns(
+            "simplex", projected.simplex_types / keys[..., None], projected.simplex_own / keys, part.types
+        ),
+        **tokens_columns("effective", projected.types / keys[..., None], projected.own / keys, part.types),
     }

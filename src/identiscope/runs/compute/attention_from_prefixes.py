@@ -53,7 +53,7 @@ def sums_from_prefixes(
     ranks, with_ones = prefix_ranks(plain, ones, layer, count)
     columns = torch.cat([torch.ones(1, count), types.double()])
     projection, simplex = PrefixProjection(ranks, columns), PrefixProjection(with_ones, columns)
-    found = no_sums(len(context), ranks.lengths, len(types), copies)
+    of_text = no_sums(len(context), ranks.lengths, len(types), copies)
     short = min(count, max(projection.open_rows, simplex.open_rows, int(_SHORT * channels)))
     dtype = torch.promote_types(call.query.dtype, torch.float32)
     received = torch.zeros(len(context), count, dtype=torch.float64)
@@ -65,16 +65,16 @@ def sums_from_prefixes(
             exact = precision == torch.float64 or context.dtype != dtype
             target = plain.weighted(weights.double()) if exact else context[:, rows].double()
             open_weights = weights if end == short else None
-            merged = found.merged.within(rows)
+            merged = of_text.merged.within(rows)
             extended = simplex.rows(ones.target(target, sums.total), open_weights, left=merged)
-            found.add_sums(rows, sums, projection.rows(target, open_weights), extended)
+            of_text.add_sums(rows, sums, projection.rows(target, open_weights), extended)
 
             def kept(places: Tensor, weights: Tensor = weights, extended: RowSums = extended) -> Tensor:
                 return simplex.cells(extended, weights.double(), torch.arange(weights.shape[2]), places)
 
-            found.merged.add(rows, weights, kept)
-    found.types[0] += received @ types.double().mT
-    return found
+            of_text.merged.add(rows, weights, kept)
+    of_text.types[0] += received @ types.double().mT
+    return of_text
 
 
 def _raw_rows(call: Call, text: int, span: slice, lengths: Tensor, dtype: torch.dtype) -> RawRows:

@@ -42,8 +42,8 @@ FORWARD = "forward pass"
 
 def model_shape(model: Model, options: RunOptions) -> Shape:
     """Look at the model once, on three tokens: whether its attention can be captured, and what there is of it."""
-    found = trace(model, [3, 4, 5])
-    own = [site for site in found.sites if site.query_stream == site.key_stream == found.main.name]
+    traced = trace(model, [3, 4, 5])
+    own = [site for site in traced.sites if site.query_stream == site.key_stream == traced.main.name]
     if not own:
         raise CaptureError(f"{model.name} has no attention of a text to itself.")
     have, count = tuple(site.layer for site in own), own[0].head_count

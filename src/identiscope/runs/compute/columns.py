@@ -78,12 +78,12 @@ def _as_they_are(result: xr.Dataset, name: str) -> Mapping[str, np.ndarray]:
     axes = method(name).axes
     kept = [axis for axis in axes if axis in ("layer", "head")]
     over = tuple(range(len(kept), len(axes)))
-    found = {}
+    columns = {}
     for variable, values in result.data_vars.items():
         if set(values.dims) == set(axes) and values.dtype.kind in "biuf":
             cells = values.transpose(*kept, ...).values
-            found[str(variable)] = cells.mean(over) if over else cells
-    return found
+            columns[str(variable)] = cells.mean(over) if over else cells
+    return columns
 
 
 #: Kind → what makes columns of its results.
@@ -121,9 +121,9 @@ def _filled(
     # A method that draws, or follows some directions only, does so as the Run was told.
     options |= {key: value for key, value in {"probes": probes, "seed": seed}.items() if key in bound(one, {}).options}
     options |= settings
-    found = summed(ask(name, trace, **options), name)
+    values = summed(ask(name, trace, **options), name)
     # Infinite numbers have no mean, and count as none.
-    numbers = {column: np.asarray(found[column], dtype=np.float64) for column in columns}
+    numbers = {column: np.asarray(values[column], dtype=np.float64) for column in columns}
     return {column: torch.as_tensor(np.where(np.isfinite(cells), cells, np.nan)) for column, cells in numbers.items()}
 
 

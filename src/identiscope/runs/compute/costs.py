@@ -43,8 +43,8 @@ def run_costs(worker: Worker, task: ShardTask, texts: int, workers: int) -> RunC
                 if methods == together:
                     # The first pass does what is done once, and would not tell.
                     compute_batch(own, middle)
-                found = compute_batch(own, batch).seconds
-                times = {name: value * len(given) / len(batch) for name, value in found.items()}
+                by_method = compute_batch(own, batch).seconds
+                times = {name: value * len(given) / len(batch) for name, value in by_method.items()}
                 seconds = times | seconds
     seconds = {name: seconds[name] for name in (FORWARD, *options.methods)}
     return RunCosts(len(given), seconds, sum(seconds.values()) / len(given) * texts / workers)

@@ -28,8 +28,8 @@ class RunMethods(Mapping[str, RunMethod]):
         if name == EXPLAIN:
             return explanations(settings)
         if METHODS[name].function is None and find_spec(f"{_BATCHED}.{name}") is not None:
-            found: RunMethod = import_module(f"{_BATCHED}.{name}").METHOD
-            return found
+            method: RunMethod = import_module(f"{_BATCHED}.{name}").METHOD
+            return method
         return by_trace(METHODS[name])
 
     def __iter__(self) -> Iterator[str]:

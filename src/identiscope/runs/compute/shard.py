@@ -53,33 +53,35 @@ def compute_shard(worker: Worker, task: ShardTask, moved: Moved | None = None) -
     options = worker.options
     measured = measured_task(worker, task).measured
     assert measured is not None
-    found: dict[int, tuple[Computed, int]] = {}
+    row_of_text: dict[int, tuple[Computed, int]] = {}
     subspaces: dict[int, SharedSubspace] = {}
     by_text = bool(trace_methods(options))
     for numbers in batches(measured, options.batch_size):
         tokens = [measured[number].tokens for number in numbers]
         traced = partial(_one_moved, moved, tokens) if by_text and moved is not None else None
         computed = compute_batch(worker, rows_of(measured, numbers), traced)
-        found |= {number: (computed, row) for row, number in enumerate(numbers)}
+        row_of_text |= {number: (computed, row) for row, number in enumerate(numbers)}
         for layer, subspace in computed.subspaces.items():
             subspaces[layer] = subspaces[layer].merge(subspace) if layer in subspaces else subspace
         if moved is not None and not by_text:
             moved(len(numbers), sum(tokens))
-    left = len(task.texts) - len(found)
+    left = len(task.texts) - len(row_of_text)
     if moved is not None and left:
         moved(left, 0)
     files = {"texts.parquet": table_bytes(texts_table(_texts(task, measured, options.keep_texts)))}
-    ran = sorted(found)
+    ran = sorted(row_of_text)
     statistics: dict[str, Any] = {}
     numbers = [task.first + number for number in ran]
     for name, method in options.chosen.items() if ran else ():
         if method.table.of_inputs:
-            rows = [found[number][0].tokens[name][found[number][1]] for number in ran]
+            rows = [row_of_text[number][0].tokens[name][row_of_text[number][1]] for number in ran]
             table = inputs_table(method.table, numbers, rows)
             columns = {column.name: np.concatenate([row[column.name] for row in rows]) for column in method.columns}
         else:
             columns = {
-                column.name: np.stack([found[number][0].tables[name][column.name][found[number][1]] for number in ran])
+                column.name: np.stack(
+                    [row_of_text[number][0].tables[name][column.name][row_of_text[number][1]] for number in ran]
+                )
                 for column in method.columns
             }
             table = method_table(method.table, numbers, worker.shape.of(method.axes), columns)
@@ -89,7 +91,7 @@ def compute_shard(worker: Worker, task: ShardTask, moved: Moved | None = None) -
         merged = statistics_of(method.columns, kept)
         statistics |= {f"{name}.{field}": array for field, array in merged.arrays().items()}
     files["statistics.safetensors"] = array_bytes(statistics, {"methods": list(options.methods) if ran else []})
-    files |= _arrays(options.hidden_states, [(found[number]) for number in ran], ran, task.first, subspaces)
+    files |= _arrays(options.hidden_states, [(row_of_text[number]) for number in ran], ran, task.first, subspaces)
     facts = {
         "first": task.first,
         "texts": len(task.texts),
@@ -142,6 +144,6 @@ def _arrays(
         described = {"texts": [first + number for number in numbers], "lengths": [len(text[0]) for text in of_text]}
         files["hidden_states.safetensors"] = array_bytes(arrays, described)
     if subspaces:
-        held = {layer: subspace.arrays() for layer, subspace in subspaces.items()}
-        files["subspaces.safetensors"] = subspace_bytes(held, {})
+        by_layer = {layer: subspace.arrays() for layer, subspace in subspaces.items()}
+        files["subspaces.safetensors"] = subspace_bytes(by_layer, {})
     return files

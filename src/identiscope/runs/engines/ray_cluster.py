@@ -252,10 +252,10 @@ def _resolved(address: str) -> str:
         from ray._private import services
 
         try:
-            found = services.canonicalize_bootstrap_address_or_die("auto")
+            bootstrap = services.canonicalize_bootstrap_address_or_die("auto")
         except (ConnectionError, ValueError) as error:
             raise InputError(f"no Ray cluster answers at auto: {error}") from error
-        address = str(found)
+        address = str(bootstrap)
     _check_form(address)
     return address
 

@@ -27,8 +27,10 @@ class Work:
 
     def worker(self, model: Model | None = None, number: int = 0) -> Worker:
         """A worker with the model, loaded here if it is not given, and the same as the Run's; number: of the worker."""
-        found, here = self.manifest["environment"], environment()
-        differing = [f"{name} {here[name]} (the Run: {found[name]})" for name in found if here[name] != found[name]]
+        recorded, here = self.manifest["environment"], environment()
+        differing = [
+            f"{name} {here[name]} (the Run: {recorded[name]})" for name in recorded if here[name] != recorded[name]
+        ]
         if differing:
             raise InputError(
                 f"a worker has other versions than the Run: {', '.join(differing)}. Its numbers could differ in the"

@@ -76,11 +76,11 @@ def read_manifest(directory: Path) -> dict[str, Any]:
 
 
 def _checked_manifest(path: Path) -> dict[str, Any]:
-    found, data = read_json(path, _MOST_BYTES)
-    if not isinstance(found, dict) or found.get("format") not in (FORMAT, *OLD_FORMATS):
+    content, data = read_json(path, _MOST_BYTES)
+    if not isinstance(content, dict) or content.get("format") not in (FORMAT, *OLD_FORMATS):
         known = f"{FORMAT}, {' or '.join(OLD_FORMATS)}"
         raise DamagedRun(f"{printable(path)} is damaged, or not the manifest of a Run ({known}).")
-    manifest: dict[str, Any] = found
+    manifest: dict[str, Any] = content
     with understanding(printable(path)):
         check_shape(manifest, _shape(manifest))
         if manifest["run"] != identity(manifest):
@@ -145,11 +145,11 @@ def _is_directory(directory: Path) -> bool:
         return False
 
 
-def check_same(directory: Path, found: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
+def check_same(directory: Path, recorded: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
     """Refuse to continue a Run with anything else than it was begun with, and say what differs."""
     differing = [
         f"{name} (there: {there}, now: {here})"
-        for name, there, here in _differences(found, wanted)
+        for name, there, here in _differences(recorded, wanted)
         if not name.startswith(("names", "run", "shards", "hash"))
     ]
     if differing:
@@ -162,7 +162,11 @@ def check_same(directory: Path, found: Mapping[str, Any], wanted: Mapping[str, A
 def _differences(one: Any, other: Any, name: str = "") -> list[tuple[str, str, str]]:
     if isinstance(one, Mapping) and isinstance(other, Mapping):
         keys = sorted({*one, *other})
-        return [found for key in keys for found in _differences(one.get(key), other.get(key), f"{name} {key}".strip())]
+        return [
+            difference
+            for key in keys
+            for difference in _differences(one.get(key), other.get(key), f"{name} {key}".strip())
+        ]
     return [] if one == other else [(name, _short(one), _short(other))]
 
 

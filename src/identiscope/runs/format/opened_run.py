@@ -105,7 +105,7 @@ class Run:
         import pandas as pd
 
         name = self._table(table)
-        found = []
+        matching = []
         for record in self._records():
             if f"{name}.parquet" not in record["files"]:
                 continue
@@ -113,14 +113,14 @@ class Run:
             if name != "texts":
                 rows = rows.merge(self._rows(record, "texts"), on="text", how="left")
             try:
-                found.append(rows.query(condition))
+                matching.append(rows.query(condition))
             except Exception as error:  # pandas raises many kinds
                 raise InputError(
                     f"the condition {condition!r} cannot be used: {error}. The columns are {', '.join(rows.columns)}."
                 ) from error
-        if not found:
+        if not matching:
             raise InputError(f"{printable(self.directory)} has no rows of {name} yet.")
-        return pd.concat(found, ignore_index=True)
+        return pd.concat(matching, ignore_index=True)
 
     def to_xarray(self, method: str | None = None) -> xr.Dataset:
         """The table of a method as labelled arrays [text, layer] or [text, layer, head], in memory."""
@@ -141,22 +141,22 @@ class Run:
     def means(self, method: str | None = None) -> xr.Dataset:
         """Mean, standard deviation, least, most, count and histogram of every column over the texts."""
         name = self._method(method)
-        found, table = self.statistics[name], self.tables[name]
+        statistics, table = self.statistics[name], self.tables[name]
         over = () if table.of_inputs else table.axes
         labels = dict(zip(over, manifest_shape(self.manifest).of(over), strict=True))
         axes = ("column", *over)
         return make_result(
             f"run_{name}_means",
             {
-                "mean": (axes, found.mean),
-                "deviation": (axes, np.sqrt(found.variance)),
-                "least": (axes, found.least),
-                "most": (axes, found.most),
-                "count": (axes, found.count),
-                "histogram": ((*axes, "bin"), found.histogram),
+                "mean": (axes, statistics.mean),
+                "deviation": (axes, np.sqrt(statistics.variance)),
+                "least": (axes, statistics.least),
+                "most": (axes, statistics.most),
+                "count": (axes, statistics.count),
+                "histogram": ((*axes, "bin"), statistics.histogram),
                 "edge": (("column", "edges"), np.stack([column.edges for column in table.columns])),
             },
-            coordinates={"column": list(found.columns), **{axis: list(values) for axis, values in labels.items()}},
+            coordinates={"column": list(statistics.columns), **{axis: list(values) for axis, values in labels.items()}},
             provenance=self._provenance(),
         )
 
@@ -189,10 +189,10 @@ class Run:
         return make_result("run_agreement", arrays, coordinates=coordinates, provenance=self._provenance())
 
     def _explained(self) -> str:
-        found = next((name for name, table in self.tables.items() if table.of_inputs), None)
-        if found is None:
+        table_name = next((name for name, table in self.tables.items() if table.of_inputs), None)
+        if table_name is None:
             raise InputError(f"{printable(self.directory)} has no explanations; ask for the method explain.")
-        return found
+        return table_name
 
     def plot(self, column: str = "correlation", ax: "Axes | None" = None, *, kind: str = "mean") -> "Axes":
         """Draw a column. kind: "mean" over the texts by layer and head; "length", against the length of the text;
@@ -212,10 +212,10 @@ class Run:
     def verify(self) -> Verification:
         """Compare every byte with its hash. What is wrong is raised, all of it; what could not be checked is returned,
         in the notes."""
-        found = verify_run(self.directory)
-        if found.problems:
-            raise DamagedRun("\n".join([f"{printable(self.directory)} is not as it must be:", *found.problems]))
-        return found
+        verification = verify_run(self.directory)
+        if verification.problems:
+            raise DamagedRun("\n".join([f"{printable(self.directory)} is not as it must be:", *verification.problems]))
+        return verification
 
     def _table(self, name: str | None) -> str:
         chosen = self.methods[0] if name is None else table_name(name, self.methods)
@@ -252,8 +252,8 @@ class Run:
             yield read_record(self.directory, self.manifest, number, seal.shards if seal else None)
 
     def _rows(self, record: Mapping[str, Any], table: str, columns: Sequence[str] | None = None) -> "pd.DataFrame":
-        found = read_shard_table(self.directory, self.manifest, record, table)
-        rows: pd.DataFrame = (found if columns is None else found.select(columns)).to_pandas()
+        shard = read_shard_table(self.directory, self.manifest, record, table)
+        rows: pd.DataFrame = (shard if columns is None else shard.select(columns)).to_pandas()
         return rows
 
     def _seal(self) -> Seal | None:

@@ -63,15 +63,15 @@ def settings_of(settings: Iterable[str], method: str) -> dict[str, Any]:
     >>> settings_of(["rollout.residual=0.3", "statistic_interval.on=special"], "rollout")
     {'residual': 0.3}
     """
-    found = {}
+    parsed = {}
     for setting in settings:
         parts = _SETTING.fullmatch(setting)
         if parts is not None and parts[1] == method:
             try:
-                found[parts[2]] = json.loads(parts[3])
+                parsed[parts[2]] = json.loads(parts[3])
             except ValueError:
-                found[parts[2]] = parts[3]
-    return found
+                parsed[parts[2]] = parts[3]
+    return parsed
 
 
 def chosen(numbers: Sequence[int] | None) -> tuple[int, ...] | None:

@@ -58,18 +58,18 @@ def read_seal(directory: Path, manifest: Mapping[str, Any]) -> Seal | None:
     path = directory / SEAL
     if not os.path.lexists(path):
         return None
-    found, data = read_json(path, min(2**28, 2**16 + 100 * manifest["shards"]))
-    if not isinstance(found, dict) or found.get("format") != FORMAT:
+    content, data = read_json(path, min(2**28, 2**16 + 100 * manifest["shards"]))
+    if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise DamagedRun(f"{printable(path)} is damaged, or no seal of a Run ({FORMAT}).")
     with understanding(printable(path)):
-        check_hashed(path, found, data)
-        check_shape(found, _SHAPE)
-        if found["run"] != manifest["run"]:
+        check_hashed(path, content, data)
+        check_shape(content, _SHAPE)
+        if content["run"] != manifest["run"]:
             raise DamagedRun(f"{printable(path)} is the seal of another Run.")
-        names = set(found["files"])
-        if len(found["shards"]) != manifest["shards"] or not {STATISTICS, FACTS} <= names <= set(SUMMARY):
+        names = set(content["files"])
+        if len(content["shards"]) != manifest["shards"] or not {STATISTICS, FACTS} <= names <= set(SUMMARY):
             raise ValueError("its shards or files are not those of the Run")
-    return Seal(found["shards"], found["files"])
+    return Seal(content["shards"], content["files"])
 
 
 def read_summary_file(directory: Path, manifest: Mapping[str, Any], seal: Seal | None, name: str) -> bytes:

@@ -167,10 +167,10 @@ def read_record(
     path = shard_path(directory, number)
     with _in_shard(path):
         check_directory(path)
-        found, data = read_json(path / RECORD, _MOST_RECORD)
-        if not isinstance(found, dict) or found.get("format") != FORMAT:
+        content, data = read_json(path / RECORD, _MOST_RECORD)
+        if not isinstance(content, dict) or content.get("format") != FORMAT:
             raise DamagedRun(f"{printable(path / RECORD)} is damaged, or no record of a shard ({FORMAT}).")
-        record: dict[str, Any] = found
+        record: dict[str, Any] = content
         with understanding(printable(path / RECORD)):
             check_hashed(path / RECORD, record, data)
             if (record["run"], record["shard"]) != (manifest["run"], number):

@@ -69,8 +69,8 @@ def is_complete(directory: Path, manifest: Mapping[str, Any]) -> bool:
             record = read_record(directory, manifest, number, seal.shards if seal else None)
             path = shard_path(directory, number)
             for name, facts in record["files"].items():
-                found = os.lstat(path / name)
-                if found.st_size != facts["bytes"]:
+                status = os.lstat(path / name)
+                if status.st_size != facts["bytes"]:
                     return False
     except (IdentiscopeError, OSError):
         return False
@@ -145,16 +145,16 @@ def _look_at_summary(look: _Look, manifest: Mapping[str, Any], seal: Seal | None
     if seal is None and not lacks_digests(manifest):
         return
     files = (FACTS,) if seal is None else seal.files
-    found: dict[str, bytes] = {}
+    contents: dict[str, bytes] = {}
     for name in SUMMARY:
         with look.noting():
             if name in files:
-                found[name] = read_summary_file(look.directory, manifest, seal, name)
+                contents[name] = read_summary_file(look.directory, manifest, seal, name)
             elif seal is not None and os.path.lexists(look.directory / name):
                 raise DamagedRun(f"{printable(look.directory / name)} is no file of this Run.")
-    if FACTS in found:
+    if FACTS in contents:
         with look.noting(), understanding(printable(look.directory / FACTS)):
-            facts, counts = read_facts(parse_json(found[FACTS]), manifest), counts_of(list(look.records.values()))
+            facts, counts = read_facts(parse_json(contents[FACTS]), manifest), counts_of(list(look.records.values()))
             if len(look.records) == manifest["shards"] and counts != {name: facts[name] for name in counts}:
                 raise ValueError("its counts are not those of the shards")
 

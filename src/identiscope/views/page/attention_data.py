@@ -131,7 +131,7 @@ class _Factors:
             return None
         centre = layer.softcap is None and layer.sinks is None
         group = len(layer.query) // len(layer.key)
-        found = _Factors([], [], [], [])
+        factors = _Factors([], [], [], [])
         for place, key in enumerate(layer.key):
             query = layer.query[place * group : (place + 1) * group]
             left, right = balanced(query.reshape(-1, query.shape[2]), key, centre)
@@ -139,9 +139,9 @@ class _Factors:
             # less; at six times as much, hardly any row has to be stored.
             left_step, right_step = _steps(left, right, 6 * RAW_ERROR)
             for part in np.split(left, group):
-                found._add(found.left, found.left_step, part, left_step)
-            found._add(found.right, found.right_step, right, max(right_step, _coarsest(right)))
-        return found
+                factors._add(factors.left, factors.left_step, part, left_step)
+            factors._add(factors.right, factors.right_step, right, max(right_step, _coarsest(right)))
+        return factors
 
     @staticmethod
     def of_projected(layer: Layer, error: float) -> "_Factors | None":
@@ -229,31 +229,31 @@ def _head(
     true_raw = layer.raw(place)
     off, raw_rows = _checked(true_raw, None if raw is None else _softmax(layer, place, raw, inside), RAW_ERROR)
     errors = {"raw": _stated(_largest(off))}
-    found: dict[str, Any] = {"raw_rows": raw_rows, "error": errors}
-    found |= dict.fromkeys(("simplex_null_share", "merged_null_share", "simplex_correlation"))
+    packed: dict[str, Any] = {"raw_rows": raw_rows, "error": errors}
+    packed |= dict.fromkeys(("simplex_null_share", "merged_null_share", "simplex_correlation"))
     if layer.effective is not None:
-        effective_off, found["effective_rows"] = _checked(layer.effective(place), None, error)
+        effective_off, packed["effective_rows"] = _checked(layer.effective(place), None, error)
         errors["effective"] = _stated(_largest(effective_off))
     if layer.effective_simplex_span is None:
-        return found
+        return packed
     true = layer.effective_simplex_span(place)
     rebuilt = None if projected is None else projected.product(place)
     if derived and projected is not None:
         rebuilt = projected.projection(place, true_raw + off)
     if rebuilt is not None and inside is not None:
         rebuilt *= inside
-    projected_off, found["effective_simplex_span_rows"] = _checked(true, rebuilt, error)
+    projected_off, packed["effective_simplex_span_rows"] = _checked(true, rebuilt, error)
     errors["effective_simplex_span"] = _stated(_largest(projected_off))
     # Null attention is the difference, and so is its error; a row within the error aimed at is zero on the page.
     null = true_raw - true
-    found["null_rows"] = np.maximum(null.max(1), -null.min(1)) > error
+    packed["null_rows"] = np.maximum(null.max(1), -null.min(1)) > error
     off -= projected_off
-    off[~found["null_rows"]] = -null[~found["null_rows"]]
+    off[~packed["null_rows"]] = -null[~packed["null_rows"]]
     errors["simplex_null"] = _stated(_largest(off))
-    found["simplex_null_share"] = _share(null, true_raw)
-    found["merged_null_share"] = _share(*(_together(cells, copies) for cells in (null, true_raw)))
-    found["simplex_correlation"] = _correlation(true_raw, true, inside)
-    return found
+    packed["simplex_null_share"] = _share(null, true_raw)
+    packed["merged_null_share"] = _share(*(_together(cells, copies) for cells in (null, true_raw)))
+    packed["simplex_correlation"] = _correlation(true_raw, true, inside)
+    return packed
 
 
 def _checked(true: Array, rebuilt: Array | None, error: float) -> tuple[Array, dict[int, Array]]:
@@ -300,8 +300,8 @@ def _pack_map(
 
     derived: without the left factor.
     """
-    queries = [head * 2**20 + row for head, found in enumerate(rows) for row in found]
-    cells = [codes for found in rows for codes in found.values()]
+    queries = [head * 2**20 + row for head, by_row in enumerate(rows) for row in by_row]
+    cells = [codes for by_row in rows for codes in by_row.values()]
     packed: PackedMap = {"factors": None, "levels": levels_for(error), "rows": None, "cells": None}
     if factors is not None:
         packed["factors"] = {

@@ -56,11 +56,11 @@ def attention_section(
 def _named_maps(layers: Sequence[PackedLayer]) -> list[NamedMap]:
     """The maps that a layer holds packed, or that follow from them, in the order and the words of the registry."""
     # Most pages have none as the paper has it.
-    held = {*PackedLayer.__annotations__} - (
+    packed = {*PackedLayer.__annotations__} - (
         {"effective"} if all(one["effective"] is None for one in layers) else set()
     )
     found: list[NamedMap] = []
-    for name in (one for one in map_names() if one in held):
+    for name in (one for one in map_names() if one in packed):
         # Short enough to stand above a map, beside its buttons.
         title, note = name.removeprefix("effective_").replace("_", " ").capitalize(), method(name).says
         found.append({"name": name, "title": title, "note": f"{note[:1].upper()}{note[1:]} ({method(name).paper})."})

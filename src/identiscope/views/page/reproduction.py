@@ -67,9 +67,9 @@ def write_page(
     rows = [_row(figure, claim) for figure, _ in figures for claim in figure.claims]
     pictures = "".join(_section(figure, stems) for figure, stems in figures)
     left = "".join(f"<li>{escape(number)}: needs {escape(needs)}</li>" for number, needs in missing)
-    held = [claim.holds for figure, _ in figures for claim in figure.claims]
-    yes, no, unknown = (held.count(answer) for answer in (True, False, None))
-    counted = f"{yes} of {len(held)} claims hold, {no} do not, {unknown} cannot be decided."
+    answers = [claim.holds for figure, _ in figures for claim in figure.claims]
+    yes, no, unknown = (answers.count(answer) for answer in (True, False, None))
+    counted = f"{yes} of {len(answers)} claims hold, {no} do not, {unknown} cannot be decided."
     if by_shape := sum(bool(claim.untrained) for figure, _ in figures for claim in figure.claims):
         counted += f" Of those that hold, {by_shape} hold of an untrained model of the same shape too."
     facts = "".join(f"<tr><th scope='row'>{escape(name)}</th><td>{escape(value)}</td></tr>" for name, value in about)

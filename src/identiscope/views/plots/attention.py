@@ -47,8 +47,8 @@ def _means_by_length(result: xr.Dataset) -> tuple[np.ndarray, np.ndarray]:
     bins = np.digitize(lengths, edges[1:-1])
     # A text too short to vary has no correlation; a bin of such texts alone has no mean.
     defined = [(bins == place) & np.isfinite(values).any(1) for place in range(len(edges) - 1)]
-    found = [(lengths[inside].mean(), np.nanmean(values[inside])) for inside in defined if inside.any()]
-    middles, averages = np.array(found).reshape(-1, 2).T
+    points = [(lengths[inside].mean(), np.nanmean(values[inside])) for inside in defined if inside.any()]
+    middles, averages = np.array(points).reshape(-1, 2).T
     return middles, averages
 
 

@@ -26,10 +26,10 @@ def drawings() -> Mapping[str, Callable[..., Axes]]:
 
     A name may hold `*`, as those of the tables of a Run do, which are called by what was run.
     """
-    found: dict[str, Callable[..., Axes]] = {}
+    drawn: dict[str, Callable[..., Axes]] = {}
     for module in iter_modules([str(Path(__file__).parent)]):
-        found |= getattr(import_module(f"identiscope.views.plots.{module.name}"), "DRAWS", {})
-    return found
+        drawn |= getattr(import_module(f"identiscope.views.plots.{module.name}"), "DRAWS", {})
+    return drawn
 
 
 def drawing(result: xr.Dataset) -> Callable[..., Axes] | None:

@@ -80,20 +80,20 @@ def plot_proof(result: xr.Dataset, ax: Axes) -> Axes:
 
     Zero, which has no place on such a scale, is written out, as is what was not measured.
     """
-    found = {name: [float(result[part].sel(map=name)) for part in MEASURED] for name in PROVED}
-    seen = [value for row in found.values() for value in row if value > 0 and math.isfinite(value)]
+    measured = {name: [float(result[part].sel(map=name)) for part in MEASURED] for name in PROVED}
+    seen = [value for row in measured.values() for value in row if value > 0 and math.isfinite(value)]
     # A decade below the least, so that it has a bar, too; what is all zero gets an axis to be written on.
     bottom = 10.0 ** (math.floor(math.log10(min(seen, default=1e-16))) - 1)
     top = 10.0 ** (math.ceil(math.log10(max(seen, default=1.0))) + 1)
     ax.set_yscale("log")
     for name, (shift, colour, hatch) in PROVED.items():
         places = np.arange(len(MEASURED)) + shift
-        heights = [value if value > 0 else bottom for value in found[name]]
+        heights = [value if value > 0 else bottom for value in measured[name]]
         ax.bar(
             places, heights, width=0.25, color=colour, hatch=hatch, edgecolor="white", linewidth=0,
             label=PROVED_NAMES[name],
         )  # fmt: skip
-        for place, value, height in zip(places, found[name], heights, strict=True):
+        for place, value, height in zip(places, measured[name], heights, strict=True):
             ax.annotate(
                 _written(value), (place, height), xytext=(0, 3), textcoords="offset points", ha="center", fontsize=7
             )

@@ -64,17 +64,17 @@ def _of_head(result: xr.Dataset, layer: int | None, head: int | None) -> xr.Data
 
 def _patterns(result: xr.Dataset, ax: Axes) -> Axes:
     names = list(PATTERN_COLOURS)
-    found = result["pattern"].transpose("layer", "head").values.astype(str)
-    codes = np.vectorize(names.index)(found)
+    patterns = result["pattern"].transpose("layer", "head").values.astype(str)
+    codes = np.vectorize(names.index)(patterns)
     ax.imshow(
         codes, cmap=ListedColormap(list(PATTERN_COLOURS.values())), vmin=-0.5, vmax=len(names) - 0.5, aspect="auto"
     )
     scores = result["pattern_score"].max("kind_of_pattern").transpose("layer", "head").values
-    held = result["weight_on_structure"].transpose("layer", "head").values
+    weight = result["weight_on_structure"].transpose("layer", "head").values
     if codes.shape[1] <= 16 and codes.shape[0] <= 24:
         for (row, column), score in np.ndenumerate(scores):
-            text = f"{score:.2f}\n{100 * held[row, column]:.0f} %"
-            colour = "white" if found[row, column] in ("diagonal", "antidiagonal") else "black"
+            text = f"{score:.2f}\n{100 * weight[row, column]:.0f} %"
+            colour = "white" if patterns[row, column] in ("diagonal", "antidiagonal") else "black"
             ax.text(column, row, text, ha="center", va="center", fontsize=6, color=colour)
     layers, heads = result["layer"].values, result["head"].values
     ax.set_xticks(range(len(heads)), [str(one) for one in heads], fontsize="small")
@@ -85,7 +85,7 @@ def _patterns(result: xr.Dataset, ax: Axes) -> Axes:
     ax.tick_params(which="minor", length=0)
     ax.set(xlabel="head", ylabel="layer", title="pattern of W: its score, and the share of attention that lies on W")
     ax.title.set_fontsize("medium")
-    shown = [name for name in names if name in found]
+    shown = [name for name in names if name in patterns]
     handles = [ax.scatter([], [], marker="s", s=60, color=PATTERN_COLOURS[name], label=name) for name in shown]
     ax.legend(handles=handles, loc="upper left", bbox_to_anchor=(1.01, 1), frameon=False, fontsize="small")
     return ax

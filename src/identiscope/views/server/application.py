@@ -137,10 +137,12 @@ async def shell(request: Request) -> Response:
 async def asset(request: Request) -> Response:
     """A script or a style."""
     name = request.path_params["name"]
-    found = assets().get(name)
-    if found is None:
+    content = assets().get(name)
+    if content is None:
         raise HTTPException(404, "there is no such file.")
-    return Response(found, headers={"content-type": KINDS["." + name.rpartition(".")[2]], "cache-control": "no-cache"})
+    return Response(
+        content, headers={"content-type": KINDS["." + name.rpartition(".")[2]], "cache-control": "no-cache"}
+    )
 
 
 async def site(request: Request, *, served: Served, pages: Pages) -> Response:

@@ -77,8 +77,8 @@ async def _watch(server: uvicorn.Server, jobs: Jobs) -> None:
             jobs.cancel_all()
         now = time.monotonic()
         # By connection and last request, so that one that goes on asking is not taken for one that waits.
-        held = [(one, getattr(one, "cycle", None)) for one in server.server_state.connections if _idle(one)]
-        since = {place: since.get(place, now) for place in held}
+        idle = [(one, getattr(one, "cycle", None)) for one in server.server_state.connections if _idle(one)]
+        since = {place: since.get(place, now) for place in idle}
         for (one, _), began in since.items():
             if now - began > SLOWEST_ANSWER:
                 one.transport.abort()

@@ -130,8 +130,8 @@ def host_name(host: str) -> str | None:
     >>> host_name("LocalHost:8000"), host_name("[::1]:80"), host_name("a@b")
     ('localhost', '[::1]', None)
     """
-    found = re.fullmatch(r"(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(:\d{1,5})?", host.lower())
-    return found.group(1) if found else None
+    match = re.fullmatch(r"(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(:\d{1,5})?", host.lower())
+    return match.group(1) if match else None
 
 
 def names_of(host: str, more: Iterable[str] = ()) -> frozenset[str]:
@@ -157,10 +157,10 @@ def _is_address(name: str) -> bool:
 
 
 def _headers(raw: Iterable[tuple[bytes, bytes]]) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
+    values: dict[str, list[str]] = {}
     for name, value in raw:
-        found.setdefault(name.decode("latin-1").lower(), []).append(value.decode("latin-1"))
-    return found
+        values.setdefault(name.decode("latin-1").lower(), []).append(value.decode("latin-1"))
+    return values
 
 
 def same_secret(given: str, secret: str) -> bool:

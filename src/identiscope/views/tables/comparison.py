@@ -44,8 +44,8 @@ def _where_least(result: xr.Dataset, place: int, slices: list[str]) -> str:
     values = result["spearman"].values[place]
     if np.isnan(values).all():
         return "–"
-    found = np.unravel_index(np.nanargmin(values), values.shape)
-    return ".".join(str(result[axis].values[one]) for axis, one in zip(slices, found, strict=True))
+    least = np.unravel_index(np.nanargmin(values), values.shape)
+    return ".".join(str(result[axis].values[one]) for axis, one in zip(slices, least, strict=True))
 
 
 def _print_statistics(result: xr.Dataset, most: int) -> None:

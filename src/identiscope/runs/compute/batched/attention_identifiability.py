@@ -55,17 +55,17 @@ def attention_statistics(
 
 def _cell_by_cell(site: Site, types: Tensor, layer: HeadProducts, heads: list[int], copies: Tensor) -> TextSums:
     """One text with any mask and any rank: raw and effective attention are formed, some rows at a time."""
-    held = layer_fields(site)
-    device = held.value.device
-    allowed = describe_allowed(held.allowed, site.queries, site.keys, device)
+    fields = layer_fields(site)
+    device = fields.value.device
+    allowed = describe_allowed(fields.allowed, site.queries, site.keys, device)
     own = ProjectionFactor(layer.factor.triangle[heads], layer.factor.norm[heads], layer.factor.model)
     maps = [
-        project(held.value, own, held.context, allowed=allowed, precision=held.precision, row_sum=held.row_sum)
+        project(fields.value, own, fields.context, allowed=allowed, precision=fields.precision, row_sum=fields.row_sum)
         for project in (effective, effective_simplex_span)
     ]
-    ranks = row_rank(held.value, own, queries=site.queries, allowed=allowed, precision=held.precision)
-    found = no_sums(len(heads), allowed.count(), len(types), copies)
-    found.rank[:], found.simplex_rank[:] = ranks.rank, ranks.simplex_rank
+    ranks = row_rank(fields.value, own, queries=site.queries, allowed=allowed, precision=fields.precision)
+    sums = no_sums(len(heads), allowed.count(), len(types), copies)
+    sums.rank[:], sums.simplex_rank[:] = ranks.rank, ranks.simplex_rank
     assert site.query is not None and site.key is not None
     query, key = site.query.double(), site.key[list(site.key_value_heads)].double()
     for rows in row_slices((len(heads), site.queries, site.keys)):
@@ -73,9 +73,9 @@ def _cell_by_cell(site: Site, types: Tensor, layer: HeadProducts, heads: list[in
             query, key, site.bias, scale=site.scale, softcap=site.softcap, sinks=site.sinks,
             queries=torch.arange(site.queries, device=device)[rows],
         )  # fmt: skip
-        found.add_cells(rows, weights, maps[0].block(rows), maps[1].block(rows), types, allowed.block(rows))
-        found.entropy[:, rows] = torch.special.entr(weights).sum(-1)
-    return found
+        sums.add_cells(rows, weights, maps[0].block(rows), maps[1].block(rows), types, allowed.block(rows))
+        sums.entropy[:, rows] = torch.special.entr(weights).sum(-1)
+    return sums
 
 
 _TYPE_NAMES = {

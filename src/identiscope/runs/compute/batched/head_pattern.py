@@ -23,8 +23,8 @@ def structure_statistics(
     rows = []
     for number in range(len(tokens.lengths)):
         site = text_site(call, place, number, tokens, heads)
-        found = [map_pattern(site.attention(head), allowed=site.allowed_keys(head)).scores for head in site.heads]
-        rows.append([[scores[name] for name in PATTERNS] for scores in found])
+        patterns = [map_pattern(site.attention(head), allowed=site.allowed_keys(head)).scores for head in site.heads]
+        rows.append([[scores[name] for name in PATTERNS] for scores in patterns])
     table = torch.tensor(rows, dtype=torch.float64)
     return {name: table[:, :, index] for index, name in enumerate(PATTERNS)}
 

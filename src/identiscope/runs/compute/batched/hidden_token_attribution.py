@@ -24,7 +24,7 @@ def attribution_statistics(
     means over the tokens; Fig. 4a's mean over a token's neighbours is `contributions_by_distance`.
     """
     stream, replay = trace.main, trace.replay
-    found = hidden_token_attribution(
+    attribution = hidden_token_attribution(
         lambda embeddings: replay({stream.name: embeddings})[stream.name],
         stream.embeddings,
         trace.blocks(stream.name).blocks,
@@ -33,11 +33,11 @@ def attribution_statistics(
         probes=min(probes, stream.embeddings.shape[1]),
         seed=seed,
     )
-    if not found.complete:
+    if not attribution.complete:
         # The method keeps what it has when it is interrupted; a Run begins the shard again.
         raise KeyboardInterrupt
-    contribution = found.contribution
-    counted = self_contribution([contribution.numpy()], errors=[found.contribution_error.numpy()])
+    contribution = attribution.contribution
+    counted = self_contribution([contribution.numpy()], errors=[attribution.contribution_error.numpy()])
     count = contribution.shape[-1]
     own = contribution.diagonal(dim1=1, dim2=2)
     distance = (torch.arange(count)[:, None] - torch.arange(count)).abs()
@@ -47,7 +47,7 @@ def attribution_statistics(
         "not_largest": torch.from_numpy(counted.not_largest),
         "not_largest_noise": torch.from_numpy(counted.not_largest_noise),
         "from_special": contribution[:, torch.tensor(stream.special)].sum(1).mean(-1),
-        "standard_error": found.contribution_error.diagonal(dim1=1, dim2=2).mean(-1),
+        "standard_error": attribution.contribution_error.diagonal(dim1=1, dim2=2).mean(-1),
     }
     for name, (near, far) in DISTANCES.items():
         inside = (distance >= near) & (distance <= (count if far is None else far))

@@ -32,9 +32,9 @@ def token_statistics(states: Sequence[Sequence[Tensor]]) -> dict[str, Tensor]:
     for metric in METRICS:
         lookup = make_lookup(layers[0], sentences, everyone, metric=metric)
         for layer in layers[1:]:
-            found = lookup.nearest(layer)
-            by_text(f"identified_{metric}", found.identified)
-            by_text(f"tied_{metric}", found.tied)
+            neighbours = lookup.nearest(layer)
+            by_text(f"identified_{metric}", neighbours.identified)
+            by_text(f"tied_{metric}", neighbours.tied)
     for layer in layers[1:]:
         by_text("cosine_to_input", cosine_similarity(layer, layers[0], dim=-1))
         by_text("norm", layer.norm(dim=-1))
