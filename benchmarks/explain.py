@@ -23,7 +23,8 @@ from identiscope.methods.outcome_runs import OutcomeRuns
 SIMILAR = "similarity:A short note about what people trust."
 QUESTION = (
     "The old lighthouse keeper walked down the stairs every morning to look at the sea. One day he found a letter in a"
-    " bottle. It said that the treasure was hidden under the third stone behind the house of the"
+    " bottle. It said that the treasure was hidden under the third stone behind the house of the old"
+    " captain, who had left the island many years ago and had never come back to the"
 )
 
 
@@ -181,6 +182,7 @@ def attention_attribution(trace: identiscope.Trace) -> None:
 def fast(trace: identiscope.Trace) -> None:
     identiscope.explain(trace, SIMILAR)  # loaded, and compiled
     found = identiscope.explain(trace, SIMILAR)
+    print(f"runs of the model: {float(found.passes.sum()):.0f}; CPU time in plain passes by method:")
     print({name: round(float(cost), 2) for name, cost in zip(found.method.values, found.cost.values, strict=True)})
     at_most("the fast methods together on minilm, 128 tokens", float(found.cost.sum()), 12, " passes")
 

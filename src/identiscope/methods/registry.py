@@ -153,9 +153,9 @@ _LINES = (
     Method("saliency", "score", "Simonyan et al. 2014", "the length of the gradient by each token's embedding",
            tags=("fast",), aliases=("gradient_norm", "vanilla_gradient")),
     Method("integrated_gradients", "score", "Sundararajan et al. 2017, eq. 1", "gradients along the way from a text"
-           " that says nothing"),
+           " that says nothing", aliases=("ig",)),
     Method("smooth_gradient", "score", "Smilkov et al. 2017", "gradients averaged over noise", aliases=("smoothgrad",)),
-    Method("attention_lrp", "score", "Achtibat et al. 2024", "relevance that is passed down and conserved",
+    Method("attention_lrp", "score", "Achtibat et al. 2024", "relevance passed down by rules that conserve it",
            tags=("fast",), aliases=("attnlrp", "lrp")),
     Method("alti_logit", "score", "Ferrando et al. 2023", "what every layer brings to the outcome, carried to the"
            " inputs by ALTI"),

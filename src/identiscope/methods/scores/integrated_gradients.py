@@ -39,7 +39,7 @@ def integrated_gradients(
     baseline: Tensor,
     *,
     tolerance: float = 0.01,
-    budget: int = 240,
+    budget: int = 1000,
     progress: Progress | None = None,
 ) -> Score:
     """s_i = (x_i − b_i) · ∫₀¹ ∂F(b + α·(x − b))/∂x_i dα, from a baseline b (Sundararajan et al. 2017, eq. 1).

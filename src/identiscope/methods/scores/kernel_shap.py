@@ -100,5 +100,11 @@ def _fitted(kept: Tensor, gains: Tensor, whole: float, weights: Tensor | None = 
     target = gains - kept[:, -1] * whole
     if weights is not None:
         reduced, target = weights.sqrt()[:, None] * reduced, weights.sqrt() * target
-    solution = torch.linalg.lstsq(reduced, target[:, None], driver="gelsd").solution[:, 0]
+    fit = torch.linalg.lstsq(reduced, target[:, None], driver="gelsd")
+    if int(fit.rank) < reduced.shape[1]:
+        raise InputError(
+            f"{len(kept)} drawn subsets do not tell {kept.shape[1]} tokens apart: allow more passes (budget), or give"
+            " another seed."
+        )
+    solution = fit.solution[:, 0]
     return torch.cat([solution, (whole - solution.sum())[None]])

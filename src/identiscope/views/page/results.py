@@ -7,8 +7,10 @@ from typing import Any
 import xarray as xr
 
 from identiscope.errors import InputError
-from identiscope.views.page.data import Page, empty_page
+from identiscope.views.page.data import Page, Section, empty_page
+from identiscope.views.page.plain import table_section
 from identiscope.views.page.sections import plain_section, section_of
+from identiscope.views.tables.explanation import AGREEMENT, TOLD, agreement_table, top_table
 
 #: How much of a title tells results of one method apart.
 _MOST_DIFFERENCES, _LONGEST_VALUE = 3, 24
@@ -18,9 +20,32 @@ def with_result(page: Page, result: xr.Dataset, name: str | None = None) -> Page
     """Add any result; name: of its section, instead of the method's."""
     section = section_of(result)
     page = page.with_section(section if name is None else replace(section, name=name))
+    for table in _beside(result):
+        page = page.with_section(table)
     if section.kind == "plain" or not _says_more(result, section.kind):
         return page
     return page.with_section(replace(plain_section(result), title=f"{section.title}: all numbers"))
+
+
+#: Tokens of each method in the table of what matters most.
+_TOP = 5
+
+
+def _beside(result: xr.Dataset) -> Iterator[Section]:
+    """What an explanation says beside its scores: what each method took and promised, how far they agree, and which
+    could not be asked."""
+    if result.attrs.get("kind") != "explanation" or not {"agreement", "failed", "passes", "cost"} <= set(result):
+        return
+    columns, rows = top_table(result, _TOP)
+    if rows:
+        yield replace(table_section("What matters most", list(columns), rows), says=f"{TOLD}.")
+    columns, rows = agreement_table(result)
+    if rows:
+        yield replace(table_section("Do they agree?", list(columns), rows), says=AGREEMENT)
+    named = zip(result["method"].values.tolist(), result["failed"].values.tolist(), strict=True)
+    failed = [(name, why) for name, why in named if why]
+    if failed:
+        yield table_section("Not asked, and why", ["method", "why"], failed)
 
 
 def _says_more(result: xr.Dataset, kind: str) -> bool:

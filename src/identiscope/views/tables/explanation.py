@@ -14,7 +14,7 @@ from identiscope.views.tables.terminal import WIDTH, console, print_table
 _FOR, _AGAINST = (178, 24, 43), (33, 102, 172)
 #: Methods whose agreement is shown as a whole table; of more, each with those that it agrees with the most.
 _MOST_COLUMNS = 10
-_AGREEMENT = "Spearman's correlation of the sizes of scores: 1 where two methods put the words in the same order"
+AGREEMENT = "Spearman's correlation of the sizes of scores: 1 where two methods put the words in the same order"
 
 
 def ranked(result: xr.Dataset, method: int, most: int) -> list[tuple[int, float]]:
@@ -122,26 +122,31 @@ def _style(amount: float) -> str:
 
 
 def _print_top(result: xr.Dataset, most: int, screen: Console) -> None:
-    columns = {
-        "method": "left",
-        f"top {most}, in % of all": "left",
-        "runs": "right",
-        "cost": "right",
-        "promised sum": "right",
-    }
-    rows = []
+    print_table("What matters most", *top_table(result, most), screen)
+    screen.print(f"{TOLD}\n", style="dim")
+
+
+#: What the columns of the first table are.
+TOLD = (
+    "±: a standard error; runs: of the model, a backward pass counting twice; cost: CPU time in plain passes;"
+    " promised sum: what the scores are to add up to, and by how much they do not"
+)
+
+Rows = list[tuple[Any, ...]]
+
+
+def top_table(result: xr.Dataset, most: int) -> tuple[dict[str, Any], Rows]:
+    """What each method finds most important, what it took, and how it kept its promise: columns and rows."""
+    top = f"top {most}, in % of all"
+    columns = {"method": "left", top: "left", "runs": "right", "cost": "right", "promised sum": "right"}
+    rows: Rows = []
     for row in top_rows(result, most):
         if row["failed"]:
             continue
-        top = ", ".join(f"{_bare(one['token'])} {_percent(one)}" for one in row["top"])
+        words = ", ".join(f"{_bare(one['token'])} {_percent(one)}" for one in row["top"])
         promise = "–" if row["residual"] is None else f"{row['promised_sum']:.3g}, off {row['residual']:+.2g}"
-        rows.append((row["method"], top, f"{row['passes']:.0f}", f"{row['cost']:.1f}", promise))
-    print_table("What matters most", columns, rows, screen)
-    screen.print(
-        "±: a standard error; runs: of the model, a backward pass counting twice; cost: CPU time in plain passes;"
-        " promised sum: what the scores are to add up to, and by how much they do not\n",
-        style="dim",
-    )
+        rows.append((row["method"], words, f"{row['passes']:.0f}", f"{row['cost']:.1f}", promise))
+    return columns, rows
 
 
 def _percent(one: dict[str, Any]) -> str:
@@ -150,28 +155,31 @@ def _percent(one: dict[str, Any]) -> str:
 
 
 def _print_agreement(result: xr.Dataset, screen: Console) -> None:
-    """Spearman's correlation of sizes: a table of all, or the nearest of each."""
+    columns, rows = agreement_table(result)
+    if rows:
+        print_table("Do they agree?", columns, rows, screen)
+        screen.print(AGREEMENT, style="dim")
+
+
+def agreement_table(result: xr.Dataset) -> tuple[dict[str, Any], Rows]:
+    """Spearman's correlation of sizes: of all with all, or the nearest of each; none of one method."""
     known = [place for place, failed in enumerate(result["failed"].values) if not str(failed)]
     if len(known) < 2:
-        return
+        return {}, []
     names = [str(result["method"].values[place]) for place in known]
     table = result["agreement"].values[np.ix_(known, known)]
-    title = "Do they agree?"
     if len(known) <= _MOST_COLUMNS:
         whole = max(map(len, names)) + sum(len(name) + 2 for name in names) <= WIDTH
         columns = {"": "left"} | {name if whole else _short(name): "right" for name in names}
-        print_table(title, columns, [(name, *map(float, row)) for name, row in zip(names, table, strict=True)], screen)
-        screen.print(_AGREEMENT, style="dim")
-        return
-    rows = []
+        return columns, [(name, *map(float, row)) for name, row in zip(names, table, strict=True)]
+    rows: Rows = []
     for place, name in enumerate(names):
         others = [(float(table[place, other]), names[other]) for other in range(len(names)) if other != place]
         others = sorted((pair for pair in others if pair[0] == pair[0]), reverse=True)
         mean = float(np.mean([value for value, _ in others])) if others else float("nan")
         nearest = ", ".join(f"{other} {value:.2f}" for value, other in others[:3])
         rows.append((name, mean, nearest))
-    print_table(title, {"method": "left", "mean": "right", "nearest": "left"}, rows, screen)
-    screen.print(_AGREEMENT, style="dim")
+    return {"method": "left", "mean": "right", "nearest": "left"}, rows
 
 
 def _short(name: str) -> str:
