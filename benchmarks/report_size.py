@@ -46,12 +46,13 @@ def weigh(name: str, trace: identiscope.Trace, limit: float, folder: Path) -> Pa
     page = report_page(trace, attention=kind, with_verdict=False, canonical="none")
     text = page_html(page)
     layers = page.section("attention")["data"]["layers"]
-    error = {key: max(layer["error"][key] for layer in layers) for key in ("raw", "effective")}
+    error = {key: max(layer["error"][key] for layer in layers) for key in layers[0]["error"]}
     cells = sum(2 * len(layer["heads"]) * layer["queries"] * layer["keys"] for layer in layers)
     stored = sum(layer["raw"]["factors"] is None for layer in layers)
     seconds, size = time.process_time() - begin, len(text) / 1e6
     print(f"{name}: {size:.1f} MB in {seconds:.1f} s CPU, {len(text) / cells * 8:.1f} bits a cell", flush=True)
-    print(f"errors at most {error['raw']:g} (raw), {error['effective']:g} (effective); {stored} layers by their cells")
+    largest = ", ".join(f"{value:g} ({key})" for key, value in error.items())
+    print(f"errors at most {largest}; {stored} layers by their cells")
     at_most(f"size of a report of {name}, {len(trace.main)} tokens", size, limit, " MB")
     at_most(f"largest error of a raw weight in a report of {name}", max(error.values()), 1.2e-3, "", 5)
     path = folder / f"{name.split()[0]}.html"

@@ -55,7 +55,7 @@ def test_make_bench_installs_all_baselines() -> None:
     needed = {
         ast.literal_eval(one) for name in NAMES for call in calls(name) if called(call) == "need" for one in call.args
     }
-    assert needed == installed == {"clarabel", "piqp", "quadprog", "bertviz"}
+    assert needed == installed == {"clarabel", "networkx", "piqp", "quadprog", "bertviz"}
 
 
 MADE = {
