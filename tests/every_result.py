@@ -12,6 +12,7 @@ import xarray as xr
 
 import identiscope
 from contract import asked
+from identiscope.asking.ask import bound
 from identiscope.asking.maps import mean_attention_maps
 from identiscope.corpus.hidden_state_cache import capture_hidden_states
 from identiscope.corpus.readers import Text, Word
@@ -47,6 +48,8 @@ def every_result(directory: Path) -> Iterator[xr.Dataset]:
     for one in METHODS.values():
         yield asked(one, trace)
     yield identiscope.attention_maps(trace, 0, 1)
+    yield identiscope.explain(trace, "similarity:w1 w2", methods=["rollout", "saliency"])
+    yield identiscope.attribution_tree(asked(METHODS["attention_attribution"], trace), threshold=0.01)
     yield (other := identiscope.attention_alternative(trace, 0, 1, rows=[12, 15]))
     yield identiscope.prove(model, texts[0], 0, 1, other)
     yield identiscope.equivalence_under_texts(trace, traces[3], 0, 1, other)
@@ -109,12 +112,18 @@ def _tokens(model: identiscope.Model, directory: Path) -> Iterator[xr.Dataset]:
 def _run(model: identiscope.Model, directory: Path) -> Iterator[xr.Dataset]:
     path = directory / "texts.txt"
     path.write_text("\n".join(words(length, seed=length) for length in (12, 5, 9)), encoding="utf-8")
-    options = replace(RunOptions(), methods=in_runs())
+    of_outcomes = [name for name in in_runs() if "outcome" in bound(METHODS[name], {}).choices]
+    settings = tuple(f"{name}.outcome=similarity:w1 w2" for name in of_outcomes)
+    options = replace(RunOptions(), methods=in_runs(), settings=settings)
     run_corpus(model, path, directory / "run", options=options)
     run = identiscope.open_run(directory / "run")
     for method in run.methods:
         yield run.to_xarray(method)
         yield run.means(method)
+    explained = RunOptions(
+        methods=("explain",), settings=("explain.methods=rollout,saliency", "explain.outcome=similarity:w1 w2")
+    )
+    yield run_corpus(model, path, directory / "explained", options=explained).agreement()
 
 
 def method_names() -> set[str]:

@@ -47,7 +47,7 @@ def test_what_is_no_result_is_refused(tmp_path: Path) -> None:
 
 def test_any_result_draws_saves_and_shows_itself(tmp_path: Path) -> None:
     result = identiscope.attention_maps(identiscope.trace("minilm", "The cat sat."), 0, 0)
-    assert result.identiscope.plot().get_title() == "effective"
+    assert result.identiscope.plot().get_title() == "effective_simplex_span"
     assert load_result(result.identiscope.save(tmp_path / "result.safetensors")).identical(result)
     page = result.identiscope.to_html(tmp_path / "result.html").read_text(encoding="utf-8")
     assert page.startswith("<!doctype html>") and "http-equiv" in page

@@ -147,12 +147,11 @@ def test_errors(call: Callable[[], Any], said: str) -> None:
         (lambda: library.ask("effective", TRACE, layers=[]),
          "layers=[] was given; expected at least one, or None for all."),
         (lambda: library.attention_maps(TRACE, 0, 0, maps=[]),
-         "maps=[] was given; there are raw, effective, null, effective_simplex_span, canonical, or None for all."),
+         "maps=[] was given; there are raw, effective_simplex_span, canonical, effective, null, "),
         (lambda: library.attention_maps(TRACE, 0, 0, maps=["nobody"]),
-         "maps=['nobody'] was given; there are raw, effective, null, effective_simplex_span, canonical, or None for"
-         " all."),
+         "maps=['nobody'] was given; there are raw, effective_simplex_span, canonical, effective, null, "),
         (lambda: library.attention_maps(TRACE, 0, 0, maps=["gradient_attention"]),
-         "gradient_attention is of an outcome: ask it by itself, identiscope.gradient_attention(trace, outcome=…)."),
+         "a trace made from arrays has no model, and so no outcome."),
         (lambda: library.rollout(TRACE, stream=""), "stream '' was asked for; this model has tokens."),
         (lambda: TRACE.parts(stream="nobody"), "stream='nobody' was given; this trace has tokens."),
         (lambda: TRACE.blocks(stream="nobody"), "stream='nobody' was given; this trace has tokens."),
@@ -171,7 +170,7 @@ def test_values_that_are_of_the_right_type_and_still_none(call: Callable[[], Any
 
 def test_maps_of_a_unit_of_their_own_do_not_stand_beside_attention() -> None:
     maps = identiscope.attention_maps(TRACE, 0, 0)
-    assert list(maps.data_vars) == ["raw", "effective", "null", "effective_simplex_span", "canonical"]
+    assert list(maps.data_vars) == ["raw", "effective_simplex_span", "canonical", "effective", "null"]
     asked = identiscope.attention_maps(TRACE, 0, 0, ["weighted_norm"])
     np.testing.assert_array_equal(
         asked["weighted_norm"], identiscope.weighted_norm(TRACE)["weighted_norm"].isel(layer=0, head=0)

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from torch import Tensor
 
 import identiscope
-from contract import asked, some_outcome
+from contract import asked
 from identiscope.cli import main
 from identiscope.methods.registry import METHODS, Method, of_kind, registered
 from tiny_text_model import save_tiny, words
@@ -38,8 +38,7 @@ def invoke(*arguments: str) -> Any:
 
 
 def test_maps_head_by_head(trace: identiscope.Trace) -> None:
-    found = identiscope.compare(trace, MAPS, outcome=some_outcome)
-    assert found.attrs["options"]["outcome"] == "some_outcome"
+    found = identiscope.compare(trace, MAPS)
     assert found["pearson"].dims == ("pair", "layer", "head")
     assert list(zip(found["first"].values, found["second"].values, strict=True)) == list(combinations(MAPS, 2))
     results = {name: asked(METHODS[name], trace)[name].values for name in MAPS}

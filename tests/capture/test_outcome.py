@@ -241,8 +241,8 @@ def test_every_result_says_what_it_explains() -> None:
         (VOCABULARY, "outcome=99 was given: there are 99 logits, 0 to 98"),
         (-1, "outcome=-1 was given: there are 99 logits, 0 to 98"),
         ("w1@6", "the text has tokens 0 to 5"),
-        (True, "expected words, the number of a class, or a function"),
-        (1.5, "expected words, the number of a class, or a function"),
+        (True, "expected a string, a whole number, a function or None"),
+        (1.5, "expected a string, a whole number, a function or None"),
         ("similarity:", "was given without a text"),
     ],
 )

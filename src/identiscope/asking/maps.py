@@ -63,7 +63,7 @@ def attention_maps(
     arrays: dict[str, tuple[tuple[str, ...], Any]] = {}
     facts: dict[str, Any] = {}
     options = {"layer": layer, "head": head, "maps": names, "attention": attention, "stream": stream}
-    options["value_bias"] = value_bias
+    options |= {"value_bias": value_bias, "outcome": described(outcome)}
     runs: OutcomeRuns | None = None
     for name in names:
         one = method(name)
@@ -71,6 +71,7 @@ def attention_maps(
         own = fields if value_bias or "value_bias" not in call.fields else fields.without_bias()
         if "outcome" in call.choices:
             runs = runs or runs_of(trace, outcome)
+            assert runs.outcome  # first of all, since without one there is nothing to ask
             own = replace(own, runs=runs)
         answer = call.of(lambda field, own=own: getattr(own, field))  # type: ignore[misc]
         for part, (axes, cells) in arrays_of(one, answer, one.axes[1:]).items():
@@ -78,7 +79,6 @@ def attention_maps(
                 arrays[name if part == one.name else f"{name}_{part}"] = (("query", "key"), cells[0])
         facts = method_provenance(one, trace, options, site) | facts
     if runs is not None:
-        facts["options"] = options | {"outcome": described(outcome)}
         facts |= outcome_facts(runs)
     del facts["says"], facts["paper"]
     return make_result(

@@ -210,7 +210,7 @@ class Trace:
             raise InputError(f"stream={name!r} was given; this trace has {', '.join(self.streams)}.")
         return self.streams[name]
 
-    def outcome(self, given: str | int | Callable[..., Tensor] | None = None) -> "Outcome":
+    def outcome(self, outcome: str | int | Callable[..., Tensor] | None = None) -> "Outcome":
         """A number that the model gives for this text, in words (a word, a class, `A-B`, `similarity:TEXT`), or by a
         function of what a run returns; without, the usual one of such a model.
 
@@ -218,7 +218,7 @@ class Trace:
         """
         from identiscope.capture.outcome import find_outcome
 
-        return find_outcome(self, given)
+        return find_outcome(self, outcome)
 
     def runner(self) -> "Runner":
         """The model on this text as a function of embeddings and attention, that counts its passes."""

@@ -87,9 +87,9 @@ _LINES = (
            "of all attention rows with this output the shortest: unique, never negative", tags=("weights",),
            on_cpu="canonical rows"),
     Method("effective", "map", f"{_BRUNNER}, eq. 9", "the part of attention that T can see: projected on col(T);"
-           " depends on where the value bias is kept", tags=("weights",)),
-    Method("null", "map", f"{_BRUNNER}, eq. 8", "the part of attention in the null space of T; depends on where the"
-           " value bias is kept", tags=("part", "weights")),
+           " moves with the value bias", tags=("weights",)),
+    Method("null", "map", f"{_BRUNNER}, eq. 8", "the part of attention in the null space of T; moves with the value"
+           " bias", tags=("part", "weights")),
     Method("weighted_norm", "map", "Kobayashi et al. 2020, eq. 5", "the length of what a head moves: attention times"
            " that of the value", tags=("fast",), aliases=("attention_norm", "norm_based")),
     Method("gradient_attention", "map", "Barkan et al. 2021", "attention times the gradient of the outcome",

@@ -56,13 +56,15 @@ def flow_routes(
     feeds: list[Tensor] = []
     for place in reversed(range(len(parts.layers))):
         layer = parts.layers[place]
-        fed = arriving * _feed_shares(layer, norm, threshold)
+        # Layers may be on several devices; what arrives goes down through all of them.
+        fed = arriving * _feed_shares(layer, norm, threshold).to(arriving.device)
         feeds.insert(0, fed.sum())
         edges.append(_edges(place, FEED_FORWARD, torch.diag(fed)))
         # A feed-forward part beside attention reads what the layer was given: its share passes attention by.
         beside = fed if layer.parallel else torch.zeros_like(fed)
         attends = arriving - beside
-        shares = _attention_shares(attention[place], value[place], projection[place], layer, attends, norm, threshold)
+        own = (attention[place], value[place], projection[place], layer, attends.to(attention[place].device))
+        shares = _attention_shares(*own, norm, threshold).to(arriving.device)
         passing = attends[:, None, None] * shares
         edges += [_edges(place, head, passing[:, :, head]) for head in range(passing.shape[2] - 1)]
         edges.append(_edges(place, STREAM, passing[:, :, -1]))
@@ -151,5 +153,5 @@ def _attention_shares(
 def _edges(layer: int, head: int, weights: Tensor) -> Tensor:
     """(layer, query, key, head, weight) of the edges that carry something."""
     query, key = weights.nonzero(as_tuple=True)
-    rest = weights.new_tensor([layer, head]).expand(len(query), 2)
+    rest = torch.tensor([layer, head], dtype=weights.dtype, device=weights.device).expand(len(query), 2)
     return torch.stack([rest[:, 0], query.double(), key.double(), rest[:, 1], weights[query, key]], 1)

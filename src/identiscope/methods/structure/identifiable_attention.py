@@ -111,7 +111,7 @@ class IdentifiableSelfAttention(nn.Module):
 
         >>> attention_rank(attention.head_values(x), attention.head_projection()).spectrum.rank
         """
-        if inputs.dim() != 2 or inputs.shape[-1] != self.value.in_features or not inputs.is_floating_point():
+        if inputs.dim() < 2 or inputs.shape[-1] != self.value.in_features or not inputs.is_floating_point():
             raise InputError(
                 f"inputs of shape {list(inputs.shape)} in {str(inputs.dtype).removeprefix('torch.')} were given;"
                 f" expected one text [n, {self.value.in_features}] in floating point."

@@ -10,6 +10,7 @@ import xarray as xr
 from torch import Tensor
 
 from identiscope.asking.ask import arrays_of, ask, bound
+from identiscope.asking.scoring import main_array
 from identiscope.capture.trace import Trace
 from identiscope.linalg.tolerance import machine_epsilon
 from identiscope.methods.registry import Method, method
@@ -33,7 +34,7 @@ _MIXTURE = (
 
 def _of_map(result: xr.Dataset, name: str) -> Mapping[str, np.ndarray]:
     """Columns [layer, head] of maps [layer, head, query, key]."""
-    cells = result[name].transpose("layer", "head", "query", "key").values
+    cells = result[main_array(result, method(name).axes)].transpose("layer", "head", "query", "key").values
     special = result["key_special"].values.astype(bool)
     queries, keys = cells.shape[-2:]
     offset = np.arange(keys) - np.arange(queries)[:, None]
@@ -62,7 +63,9 @@ def _along(cells: np.ndarray, places: np.ndarray) -> np.ndarray:
 
 def _of_mixture(result: xr.Dataset, name: str) -> Mapping[str, np.ndarray]:
     """Columns [layer] of mixtures [layer, output, input]."""
-    shares = result[name].transpose("layer", "output", "input").values
+    cells = result[main_array(result, method(name).axes)]
+    # What is of every head by itself, as their mean.
+    shares = (cells.mean("head") if "head" in cells.dims else cells).transpose("layer", "output", "input").values
     special = result["input_special"].values.astype(bool)
     count = min(shares.shape[1:])
     own = shares[:, np.arange(count), np.arange(count)]
@@ -117,7 +120,8 @@ def _filled(
     settings: Mapping[str, Any],
 ) -> dict[str, Tensor]:
     one = method(name)
-    options: dict[str, Any] = {"layers": list(layers)} | ({"heads": list(heads)} if "head" in one.axes else {})
+    options: dict[str, Any] = {"layers": list(layers)}
+    options |= {"heads": list(heads)} if "heads" in bound(one, {}).choices else {}
     # A method that draws, or follows some directions only, does so as the Run was told.
     options |= {key: value for key, value in {"probes": probes, "seed": seed}.items() if key in bound(one, {}).options}
     options |= settings

@@ -10,7 +10,7 @@ from identiscope.errors import InputError
 from identiscope.views.page.data import Page, Section, empty_page
 from identiscope.views.page.plain import table_section
 from identiscope.views.page.sections import plain_section, section_of
-from identiscope.views.tables.explanation import AGREEMENT, TOLD, agreement_table, top_table
+from identiscope.views.tables.explanation import AGREEMENT, TOLD, agreement_table, has_tables, top_table
 
 #: How much of a title tells results of one method apart.
 _MOST_DIFFERENCES, _LONGEST_VALUE = 3, 24
@@ -34,7 +34,8 @@ _TOP = 5
 def _beside(result: xr.Dataset) -> Iterator[Section]:
     """What an explanation says beside its scores: what each method took and promised, how far they agree, and which
     could not be asked."""
-    if result.attrs.get("kind") != "explanation" or not {"agreement", "failed", "passes", "cost"} <= set(result):
+    # Of a part of an explanation there is only the view itself.
+    if result.attrs.get("kind") != "explanation" or not has_tables(result):
         return
     columns, rows = top_table(result, _TOP)
     if rows:

@@ -17,6 +17,14 @@ _MOST_COLUMNS = 10
 AGREEMENT = "Spearman's correlation of the sizes of scores: 1 where two methods put the words in the same order"
 
 
+def has_tables(result: xr.Dataset) -> bool:
+    """Whether a result is a whole explanation: all that the tables below are made of, in numbers."""
+    wanted = {"share": ("method", "input"), "score": ("method", "input"), "agreement": ("method", "other")}
+    whole = all(name in result and result[name].dims == axes for name, axes in wanted.items())
+    same = whole and result.sizes["method"] == result.sizes["other"]
+    return same and not np.isinf(result["score"].values).any()
+
+
 def ranked(result: xr.Dataset, method: int, most: int) -> list[tuple[int, float]]:
     """The inputs with the largest scores of a method, special tokens left out: position and share, largest first."""
     share = result["share"].values[method]
