@@ -195,8 +195,13 @@ def test_tasks_of_one_thread_watch_their_own_calls() -> None:
         await plain
         return list(found)
 
-    with torch.no_grad():
-        watched = asyncio.run(both())
+    def run() -> list[list[torch.Tensor]]:
+        with torch.no_grad():
+            return asyncio.run(both())
+
+    # In a thread of its own, since a browser's loop may be running in this one.
+    with ThreadPoolExecutor(1) as pool:
+        watched = pool.submit(run).result()
     for ids, outputs in zip((families.TEXT, OTHER), watched, strict=True):
         expected = [site.output for site in identiscope.trace(model, ids).sites]
         assert len(outputs) == 4
