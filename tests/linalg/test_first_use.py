@@ -20,9 +20,9 @@ import click
 @cli.main.command("compiled")
 def compiled_command():
     import numpy as np
-    from identiscope.linalg.rank.prefix_compiled import distinct_rows
+    from identiscope.linalg.rank.prefix.compiled import distinct_rows
     distinct_rows(np.zeros((3, 2)), 2, np.zeros(3, np.int64))
-    from identiscope.linalg.rank.prefix_compiled import triangles_at
+    from identiscope.linalg.rank.prefix.compiled import triangles_at
     triangles_at(np.ones((3, 2)), 2, np.array([3]), np.zeros((1, 2, 2)))
 
 sys.argv = ["identiscope", "compiled"]

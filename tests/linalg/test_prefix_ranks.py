@@ -10,8 +10,8 @@ import reference
 import reference_prefixes
 from identiscope.linalg.rank.coordinates import Coordinates, coordinates
 from identiscope.linalg.rank.full_rank import head_products
-from identiscope.linalg.rank.prefix_projection import PrefixProjection
-from identiscope.linalg.rank.prefix_ranks import PrefixRanks, prefix_ranks
+from identiscope.linalg.rank.prefix.projection import PrefixProjection
+from identiscope.linalg.rank.prefix.ranks import PrefixRanks, prefix_ranks
 from identiscope.linalg.rank.projection_factor import ProjectionFactor, projection_factor
 
 PRECISIONS = {"float64": torch.float64, "float32": torch.float32, "bfloat16": torch.bfloat16}

@@ -16,7 +16,7 @@ from identiscope.errors import MathError
 from identiscope.linalg.allowed import describe_allowed
 from identiscope.linalg.distances import jensen_shannon, largest_step, total_variation
 from identiscope.linalg.rank.coordinates import coordinates
-from identiscope.linalg.rank.prefix_rows import tall_prefixes, wide_prefixes
+from identiscope.linalg.rank.prefix.rows import tall_prefixes, wide_prefixes
 from identiscope.linalg.rank.projection_factor import projection_factor
 from identiscope.linalg.rank.row_projection import project_rows
 from identiscope.linalg.simplex.corner import vertex

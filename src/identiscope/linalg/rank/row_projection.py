@@ -8,7 +8,7 @@ from torch import Tensor
 from identiscope.linalg.allowed import AllowedKeys
 from identiscope.linalg.rank.column_space import Spectrum, column_space
 from identiscope.linalg.rank.coordinates import Coordinates
-from identiscope.linalg.rank.prefix_rows import solve_tall, solve_wide, tall_prefixes, wide_prefixes
+from identiscope.linalg.rank.prefix.rows import solve_tall, solve_wide, tall_prefixes, wide_prefixes
 from identiscope.linalg.rank.set_rows import solve_sets
 
 

@@ -19,8 +19,8 @@ from identiscope.linalg.moments import CellsOf, Moments, no_moments
 from identiscope.linalg.rank.column_space import ColumnSpace, Spectrum, column_space, spectrum_of
 from identiscope.linalg.rank.coordinates import Coordinates, coordinates
 from identiscope.linalg.rank.full_rank import HeadProducts
-from identiscope.linalg.rank.prefix_projection import PrefixProjection, RowSums
-from identiscope.linalg.rank.prefix_ranks import prefix_ranks
+from identiscope.linalg.rank.prefix.projection import PrefixProjection, RowSums
+from identiscope.linalg.rank.prefix.ranks import prefix_ranks
 from identiscope.linalg.simplex.raw_rows import RawRows as SoftmaxRows
 from identiscope.methods.heads.row_rank import row_rank
 from identiscope.methods.maps.effective import effective

@@ -11,8 +11,8 @@ from torch import Tensor
 from identiscope.capture.watch.calls import Call
 from identiscope.linalg.rank.coordinates import coordinates
 from identiscope.linalg.rank.full_rank import HeadProducts
-from identiscope.linalg.rank.prefix_projection import PrefixProjection, RowSums
-from identiscope.linalg.rank.prefix_ranks import prefix_ranks
+from identiscope.linalg.rank.prefix.projection import PrefixProjection, RowSums
+from identiscope.linalg.rank.prefix.ranks import prefix_ranks
 from identiscope.linalg.simplex.raw_rows import RawRows
 from identiscope.runs.compute.text_sums import TextSums, no_sums
 

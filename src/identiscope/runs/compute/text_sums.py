@@ -9,7 +9,7 @@ from torch import Tensor
 
 from identiscope.linalg.copies import MergedSums, no_merged_sums
 from identiscope.linalg.moments import Moments, no_moments
-from identiscope.linalg.rank.prefix_projection import RowSums
+from identiscope.linalg.rank.prefix.projection import RowSums
 from identiscope.linalg.simplex.raw_rows import RawSums
 from identiscope.runs.compute.batch_tokens import BatchTokens
 

@@ -112,7 +112,7 @@ def _of_points(
     values: Tensor, bias_norm: Tensor, plain: Coordinates, ones: Coordinates, products: HeadProducts
 ) -> _Found:
     """Of some points [kv_head, key, channel], each result for T and for [T,1]."""
-    from identiscope.linalg.rank.prefix_compiled import distinct_rows, independent_prefixes, settle
+    from identiscope.linalg.rank.prefix.compiled import distinct_rows, independent_prefixes, settle
 
     value_heads, keys, channels = values.shape
     heads, group = len(plain.triangle), plain.group
@@ -181,7 +181,7 @@ def _triangles(points: Coordinates, value_heads: Tensor, lengths: Tensor) -> Ten
     One rotation after the other rounds by more than one factorisation does, which a cutoff of float64 would notice:
     there each prefix has its own.
     """
-    from identiscope.linalg.rank.prefix_compiled import triangles_at
+    from identiscope.linalg.rank.prefix.compiled import triangles_at
 
     columns = points.points.shape[2]
     triangles = points.points.new_empty(len(lengths), columns, columns)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from identiscope.linalg.rank.prefix_ranks import PrefixRanks, pairs
+from identiscope.linalg.rank.prefix.ranks import PrefixRanks, pairs
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,7 +81,7 @@ class PrefixProjection:
 
     def _sweep(self, target: Tensor, sums: RowSums, solved: Tensor, first: int) -> None:
         """All rows from the first on as if the prefix had full column rank; keys before it are only taken in."""
-        from identiscope.linalg.rank.prefix_compiled import sweep
+        from identiscope.linalg.rank.prefix.compiled import sweep
 
         group = self.ranks.points.group
         begin, end = self._seen, int(self.ranks.lengths[self._next - 1])
