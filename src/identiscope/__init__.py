@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from identiscope.asking.comparing import compare
     from identiscope.asking.explaining import explain
     from identiscope.asking.maps import attention_maps, factored_attention
-    from identiscope.asking.structure import extract_structure, structure_weights
-    from identiscope.asking.structure_equivalence import equivalence_under_texts
-    from identiscope.asking.structure_subspaces import SharedSubspaces, structural_maps
+    from identiscope.asking.structure.equivalence import equivalence_under_texts
+    from identiscope.asking.structure.extracting import extract_structure, structure_weights
+    from identiscope.asking.structure.subspaces import SharedSubspaces, structural_maps
     from identiscope.asking.trees import attribution_tree
     from identiscope.capture import (
         Model,
@@ -68,10 +68,10 @@ _HOMES = {
     "identiscope.asking.comparing": ("compare",),
     "identiscope.asking.explaining": ("explain",),
     "identiscope.asking.maps": ("attention_maps", "factored_attention"),
-    "identiscope.asking.structure": ("extract_structure", "structure_weights"),
+    "identiscope.asking.structure.extracting": ("extract_structure", "structure_weights"),
     "identiscope.asking.trees": ("attribution_tree",),
-    "identiscope.asking.structure_equivalence": ("equivalence_under_texts",),
-    "identiscope.asking.structure_subspaces": ("SharedSubspaces", "structural_maps"),
+    "identiscope.asking.structure.equivalence": ("equivalence_under_texts",),
+    "identiscope.asking.structure.subspaces": ("SharedSubspaces", "structural_maps"),
     "identiscope.capture": (
         "Model", "Replay", "Rerun", "Site", "Stream", "Trace", "Verification",
         "from_arrays", "load", "stream", "substitute", "trace", "watching",

@@ -10,7 +10,7 @@ import xarray as xr
 
 import identiscope
 from identiscope.asking.provenance import trace_digests
-from identiscope.asking.structure_equivalence import equivalence_under_texts
+from identiscope.asking.structure.equivalence import equivalence_under_texts
 from identiscope.capture.digests import configuration_hash, input_hash, model_hash
 from identiscope.papers.brunner2020.attention_figures import attention_between_types, correlation_by_length
 from identiscope.results import load_result, save_result

@@ -10,9 +10,9 @@ import torch
 import families
 import identiscope
 import reference_structure as reference
-from identiscope.asking.structure import extract_structure, structure_cells, structure_weights
-from identiscope.asking.structure_equivalence import equivalence_under_texts
-from identiscope.asking.structure_subspaces import SharedSubspaces, structural_maps
+from identiscope.asking.structure.equivalence import equivalence_under_texts
+from identiscope.asking.structure.extracting import extract_structure, structure_cells, structure_weights
+from identiscope.asking.structure.subspaces import SharedSubspaces, structural_maps
 from identiscope.errors import InputError
 from identiscope.results import load_result, save_result
 

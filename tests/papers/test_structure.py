@@ -13,7 +13,7 @@ from torch import Tensor
 import families
 import identiscope
 import reference_structure as reference
-from identiscope.asking.structure import extract_structure
+from identiscope.asking.structure.extracting import extract_structure
 from identiscope.capture import Rerun, Trace
 from identiscope.errors import InputError
 from identiscope.papers.structure_draft.corpus_structure import corpus_structure, shared_subspaces, text_embedding

@@ -16,7 +16,7 @@ from rich.console import Console
 
 import families
 import identiscope
-from identiscope.asking.structure_subspaces import structural_maps
+from identiscope.asking.structure.subspaces import structural_maps
 from identiscope.errors import InputError
 from identiscope.papers.structure_draft.corpus_structure import corpus_structure, shared_subspaces
 from identiscope.papers.structure_draft.perturbation import perturbation_effects

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from identiscope.asking.structure import extract_structure
-from identiscope.asking.structure_subspaces import Longer, SharedSubspaces
+from identiscope.asking.structure.extracting import extract_structure
+from identiscope.asking.structure.subspaces import Longer, SharedSubspaces
 from identiscope.capture import Model, Trace, load, trace
 from identiscope.errors import InputError
 from identiscope.linalg.devices import as_numpy

@@ -10,7 +10,12 @@ import xarray as xr
 from torch import Tensor
 
 from identiscope.asking.provenance import text_digest, texts_digest, trace_provenance
-from identiscope.asking.structure import check_structure, extract_structure, structure_cells, structure_weights
+from identiscope.asking.structure.extracting import (
+    check_structure,
+    extract_structure,
+    structure_cells,
+    structure_weights,
+)
 from identiscope.capture import Rerun, Site, Trace, load, substitute, trace
 from identiscope.errors import InputError
 from identiscope.linalg.devices import on_cpu, wide

@@ -9,7 +9,7 @@ import xarray as xr
 from torch import Tensor
 
 from identiscope.asking.provenance import text_digest, texts_provenance
-from identiscope.asking.structure import extract_structure, structure_cells
+from identiscope.asking.structure.extracting import extract_structure, structure_cells
 from identiscope.capture import load, substitute, trace
 from identiscope.errors import InputError
 from identiscope.methods.heads.structure_norm import structure_distance

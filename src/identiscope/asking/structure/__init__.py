@@ -1,0 +1,1 @@
+"""What texts have in common, asked of many traces."""
