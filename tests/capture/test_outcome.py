@@ -236,6 +236,7 @@ def test_every_result_says_what_it_explains() -> None:
     [
         ("w1 w2", r"the tokenizer writes it as 2 tokens \('w1', 'w2'\), and an outcome is of one. Give one of them"),
         ("nonsense", "the tokenizer does not know it"),
+        ("\ud800", "half a surrogate pair, which is no character"),
         ("w1-w1", "the difference of a logit and itself, which is always 0"),
         ("id:99", "there are 99 logits, 0 to 98"),
         (VOCABULARY, "outcome=99 was given: there are 99 logits, 0 to 98"),

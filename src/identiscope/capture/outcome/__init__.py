@@ -1,0 +1,1 @@
+"""What is explained: one number that a model gives for a text."""
