@@ -21,7 +21,7 @@ from identiscope.errors import CaptureError, InputError
 from identiscope.methods.mixtures.hidden_token_attribution import hidden_token_attribution
 from identiscope.papers.brunner2020 import attribution_figures as figures
 from identiscope.papers.brunner2020.attribution_claims import attribution_claims
-from identiscope.papers.brunner2020.token_tags import token_tags
+from identiscope.papers.brunner2020.tokens.tags import token_tags
 from identiscope.results import load_result, save_result
 from identiscope.views.plots import attribution as plots
 from identiscope.views.tables.attribution import print_attribution
@@ -64,7 +64,7 @@ def test_wherever_it_stopped_a_result_goes_on_to_what_it_is_at_once(
     minilm: identiscope.Model, tmp_path: Path, stops: tuple[int, ...]
 ) -> None:
     """Within a round and at its end, below the number of groups that are kept apart and above, and from a file."""
-    trace, on = identiscope.trace(minilm, TEXT), None
+    trace, on = identiscope.trace(minilm, TEXT[0]), None
     for probes in stops:
         found = identiscope.hidden_token_attribution(trace, mode="estimate", probes=probes, resume=on)
         on = load_result(save_result(found, tmp_path / f"{probes}.safetensors"))

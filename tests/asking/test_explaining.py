@@ -11,7 +11,8 @@ from torch import Tensor
 
 import identiscope
 from identiscope import InputError, Method
-from identiscope.methods.registry import METHODS, registered
+from identiscope.asking.ask import numbers_of
+from identiscope.methods.registry import METHODS, method, registered
 from identiscope.stats.agreement import agreement
 from identiscope.token_text import joined_words
 from tiny_text_model import save_tiny, words
@@ -51,6 +52,49 @@ def test_scores_are_those_of_each_method(trace: identiscope.Trace, explained: xr
     np.testing.assert_allclose(explained["share"], sizes)
     assert explained.attrs["outcome_value"] == pytest.approx(float(trace.outcome("good").value))
     assert "good" in explained.attrs["outcome"] and not any(explained["failed"].values)
+
+
+def test_both_gradients_come_from_one_pass_and_do_not_depend_on_what_else_is_asked(trace: identiscope.Trace) -> None:
+    names = ["gradient_attention", "gradient_rollout", "gradient_input", "saliency"]
+    together = identiscope.explain(trace, "good", methods=names)
+    assert together["passes"].values.tolist() == [3, 0, 0, 0]
+    for name in names:
+        alone = identiscope.explain(trace, "good", methods=[name])
+        np.testing.assert_array_equal(alone["score"].loc[name], together["score"].loc[name])
+        assert float(alone["passes"].sum()) == 3
+
+
+@pytest.mark.parametrize("name", ["weighted_norm", "residual_norm", "layer_norm_norm", "globenc", "attention"])
+def test_numbers_without_labels_are_those_of_the_result(trace: identiscope.Trace, name: str) -> None:
+    arrays = numbers_of(METHODS[name], trace, {}).arrays
+    whole = identiscope.ask(name, trace)
+    assert len(arrays) == 1  # what is made only when asked for was not asked for
+    for axes, values in arrays.values():
+        same = next(one for one in whole.data_vars.values() if one.dims == axes)
+        np.testing.assert_array_equal(values, same.values)
+
+
+@pytest.mark.parametrize(
+    ("known", "name"),
+    [
+        ("InputXGradient", "gradient_input"),
+        ("IntegratedGradients", "integrated_gradients"),
+        ("FeatureAblation", "occlusion"),
+        ("ShapleyValueSampling", "shapley"),
+        ("KernelShap", "kernel_shap"),
+        ("input_x_gradient", "gradient_input"),
+        ("value-zeroing", "value_zeroing"),
+        ("attention_rollout", "rollout"),
+        ("Saliency", "saliency"),
+    ],
+)
+def test_methods_are_known_by_the_names_that_other_libraries_give_them(known: str, name: str) -> None:
+    assert method(known).name == name
+
+
+def test_a_name_that_is_nearly_one_is_said_to_be(trace: identiscope.Trace) -> None:
+    with pytest.raises(InputError, match=r"there is no method 'rolout'; .* Did you mean rollout\?"):
+        identiscope.explain(trace, "good", methods="rolout")
 
 
 def test_what_is_promised_is_measured(explained: xr.Dataset) -> None:

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from identiscope.asking.scoring import Scored, scored
 from identiscope.errors import IdentiscopeError, InputError
 from identiscope.linalg.tolerance import VARIANCE_FLOOR
 from identiscope.methods.fields import shared_attention
-from identiscope.methods.outcome_runs import OutcomeRuns
+from identiscope.methods.outcome_runs import SLOPE_PASSES, OutcomeRuns
 from identiscope.methods.registry import METHODS, Method, method
 from identiscope.methods.trace_fields import TraceFields, chosen_stream
 from identiscope.progress import Progress, tell
@@ -87,11 +87,17 @@ def explain(
 def scores_of(
     trace: "Trace", outcome: Any, methods: Sequence[str], options: dict[str, Any]
 ) -> tuple[OutcomeRuns, list["Answer"]]:
-    """What methods say of an outcome, without what they cost in time."""
+    """What methods say of an outcome, without what they cost in time; passes are those that each would make alone."""
     runs = OutcomeRuns(trace, TraceFields(trace, chosen_stream(trace, None)).sources, outcome)
     stream = trace.streams[runs.outcome.stream].name
+    answers = []
     with shared_attention():
-        return runs, [_asked(METHODS[name], trace, runs, stream, options, np.nan) for name in methods]
+        for name in methods:
+            made, runs.asked_slopes = runs.has_slopes, False
+            answer = _asked(METHODS[name], trace, runs, stream, options, np.nan)
+            lent = SLOPE_PASSES if made and runs.asked_slopes else 0.0
+            answers.append(replace(answer, passes=answer.passes + lent))
+    return runs, answers
 
 
 @dataclass(frozen=True, eq=False)

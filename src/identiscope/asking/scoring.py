@@ -1,13 +1,12 @@
 """One way from what a method gives to a score for every input: maps to mixtures, mixtures to scores."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import xarray as xr
 
-from identiscope.asking.ask import ask_unchecked, bound
+from identiscope.asking.ask import Numbers, bound, numbers_of
 from identiscope.errors import InputError
 from identiscope.linalg.devices import as_numpy
 from identiscope.methods.fields import chosen_sites
@@ -33,30 +32,52 @@ class Scored:
 
 def scored(one: Method, trace: "Trace", runs: OutcomeRuns, stream: str, options: Mapping[str, Any]) -> Scored:
     """What a method of any of these kinds says of each input, for an outcome that is read from a stream."""
-    read = as_numpy(runs.outcome.read)
-    made = _CONVERTED[one.kind](one, trace, stream, read, options)
-    return _among_all(made, runs, stream)
+    return converted(one, answers(one, trace, runs, stream, options), runs, stream)
 
 
-def _of_score(one: Method, trace: "Trace", stream: str, read: np.ndarray, options: Mapping[str, Any]) -> Scored:
-    result = ask_unchecked(one, trace, {"stream": stream, **options})
-    name = main_array(result, ("input",))
-    error = result[f"{name}_error"].values if f"{name}_error" in result else None
-    promised, residual = (float(result.attrs.get(part, np.nan)) for part in ("promised_sum", "residual"))
-    return Scored(result[name].values.astype(np.float64), "as it is", error, promised, residual)
-
-
-def _of_mixture(one: Method, trace: "Trace", stream: str, read: np.ndarray, options: Mapping[str, Any]) -> Scored:
-    own = bound(one, {}).options
+def answers(
+    one: Method, trace: "Trace", runs: OutcomeRuns, stream: str, options: Mapping[str, Any]
+) -> Iterator[Numbers]:
+    """What a method says on axes of its own, no more of it than its score needs; maps come a few layers at a time."""
+    if one.kind == "map":
+        yield from _maps(one, trace, stream, options)
+        return
     known = dict(options)
-    # Only what the outcome reads is needed, of a method that can do with less.
-    if "tokens" in own:
-        known["tokens"] = np.flatnonzero(read).tolist()
-    result = ask_unchecked(one, trace, {"stream": stream, **_last_layer(one, trace, stream), **known})
-    name = main_array(result, ("layer", "output", "input"))
-    last = result[name].isel(layer=-1).transpose("output", "input").values.astype(np.float64)
+    if one.kind == "mixture":
+        # Only what the outcome reads is needed, of a method that can do with less.
+        if "tokens" in bound(one, {}).options:
+            known["tokens"] = np.flatnonzero(as_numpy(runs.outcome.read)).tolist()
+        known = _last_layer(one, trace, stream) | known
+    yield numbers_of(one, trace, {"stream": stream, **known})
+
+
+def converted(one: Method, given: Iterable[Numbers], runs: OutcomeRuns, stream: str) -> Scored:
+    """The score that answers become, in the one way that each kind has."""
+    return _among_all(_CONVERTED[one.kind](one, given, as_numpy(runs.outcome.read)), runs, stream)
+
+
+def own_values(one: Method, given: Numbers) -> np.ndarray:
+    """The array that an answer is about, on the axes of its kind, in float64."""
+    own, values = given.arrays[_main_name(one, given)]
+    return np.asarray(values, np.float64).transpose([own.index(axis) for axis in one.family.axes])
+
+
+def _main_name(one: Method, given: Numbers) -> str:
+    return main_array(one.name, {name: own for name, (own, _) in given.arrays.items()}, one.family.axes)
+
+
+def _of_score(one: Method, given: Iterable[Numbers], read: np.ndarray) -> Scored:
+    (result,) = given
+    errors = f"{_main_name(one, result)}_error"
+    error = result.arrays[errors][1] if errors in result.arrays else None
+    promised, residual = (float(result.facts.get(part, np.nan)) for part in ("promised_sum", "residual"))
+    return Scored(own_values(one, result), "as it is", error, promised, residual)
+
+
+def _of_mixture(one: Method, given: Iterable[Numbers], read: np.ndarray) -> Scored:
+    (result,) = given
     seen = read > 0
-    return Scored(read[seen] @ last[seen], "what the outcome reads of the last layer")
+    return Scored(read[seen] @ own_values(one, result)[-1][seen], "what the outcome reads of the last layer")
 
 
 def _last_layer(one: Method, trace: "Trace", stream: str) -> dict[str, Any]:
@@ -72,39 +93,43 @@ def _own_parameters(one: Method) -> set[str]:
     return {part.name for part in inspect.signature(one.load()).parameters.values() if part.kind is part.KEYWORD_ONLY}
 
 
-def _of_map(one: Method, trace: "Trace", stream: str, read: np.ndarray, options: Mapping[str, Any]) -> Scored:
+def _maps(one: Method, trace: "Trace", stream: str, options: Mapping[str, Any]) -> Iterator[Numbers]:
     own = [site for site in trace.sites if site.query_stream == site.key_stream == stream]
     if not own:
         raise InputError(f"no attention of {stream} to itself was captured.")
     sites = chosen_sites(trace, None, own[0].kind, stream)
-    count = len(trace.streams[stream])
-    together = max(1, _CELLS // (sites[0].head_count * count**2))
-    rolled = np.eye(count)
+    together = max(1, _CELLS // (sites[0].head_count * len(trace.streams[stream]) ** 2))
     for begin in range(0, len(sites), together):
         layers = [site.layer for site in sites[begin : begin + together]]
         choice = {"layers": layers, "attention": sites[0].kind, "stream": stream}
-        result = ask_unchecked(one, trace, {**choice, **options})
-        name = main_array(result, ("layer", "head", "query", "key"))
-        for mean in result[name].transpose("layer", "head", "query", "key").values.astype(np.float64).mean(1):
-            rolled = (one.residual * np.eye(count) + (1 - one.residual) * mean) @ rolled
+        yield numbers_of(one, trace, {**choice, **options})
+
+
+def _of_map(one: Method, given: Iterable[Numbers], read: np.ndarray) -> Scored:
+    own = np.eye(len(read))
+    rolled = own
+    for result in given:
+        for mean in own_values(one, result).mean(1):
+            rolled = (one.residual * own + (1 - one.residual) * mean) @ rolled
     how = "mean over heads, multiplied up through the layers"
     how += f", {one.residual:g} of the stream kept" if one.residual else ", without the stream"
     return Scored(read @ rolled, f"{how}; what the outcome reads of the last layer")
 
 
-#: Cells of maps that are asked for at once, so that a long text is never held whole.
-_CELLS = 2**22
+#: Cells of maps that are asked for at once: what is near stays in the processor's cache, and a long text is never held
+#: whole.
+_CELLS = 2**18
 #: Kind → how it becomes a score.
 _CONVERTED = {"score": _of_score, "mixture": _of_mixture, "map": _of_map}
 
 
-def main_array(result: xr.Dataset, axes: tuple[str, ...]) -> str:
-    """The array that a result is about: that of its method's name, or the first on the axes of its kind."""
-    fitting = [str(name) for name, values in result.data_vars.items() if set(values.dims) == set(axes)]
-    name = str(result.attrs.get("method"))
+def main_array(method: str, axes_of: Mapping[str, Sequence[Any]], axes: tuple[str, ...]) -> str:
+    """The array that a result is about, of some with their axes: that of its method's name, or the first that has the
+    axes of its kind."""
+    fitting = [name for name, own in axes_of.items() if set(own) == set(axes)]
     if not fitting:
-        raise InputError(f"{name} gives nothing on the axes {', '.join(axes)}.")
-    return name if name in fitting else fitting[0]
+        raise InputError(f"{method} gives nothing on the axes {', '.join(axes)}.")
+    return method if method in fitting else fitting[0]
 
 
 def _among_all(made: Scored, runs: OutcomeRuns, stream: str) -> Scored:

@@ -80,7 +80,10 @@ def _find(trace: Trace, stream: Stream) -> StreamParts:
     if any(site.output is None for site in own):
         raise _Unknown("what the attention of some layer returned was not seen")
     running = twin(trace.model)
-    blocks = _blocks(running.module, [site.name for site in own])
+    try:
+        blocks = set(blocks_around(running.module, [site.name for site in own]).values())
+    except CaptureError as error:
+        raise _Unknown(str(error).rstrip(".")) from error
     layers: list[LayerParts] = []
 
     def over(ran: _Ran) -> None:
@@ -117,7 +120,7 @@ def _factors(trace: Trace) -> list[float]:
     return [1.0, *(float(one) for one in own if isinstance(one, (int, float)) and one != 1.0)]
 
 
-def _blocks(module: nn.Module, sites: Sequence[str]) -> set[nn.Module]:
+def blocks_around(module: nn.Module, sites: Sequence[str]) -> dict[str, nn.Module]:
     """The element of a list of modules around each attention: the outermost that does not hold the others' too.
 
     Names of shared modules (ALBERT) are the same for all layers, and so is their block.
@@ -127,14 +130,14 @@ def _blocks(module: nn.Module, sites: Sequence[str]) -> set[nn.Module]:
         element for inner in modules.values() if isinstance(inner, (nn.ModuleList, nn.Sequential)) for element in inner
     }
     names = set(sites)
-    blocks: set[nn.Module] = set()
+    blocks: dict[str, nn.Module] = {}
     for name in names:
         path = name.split(".")
         around = [".".join(path[:length]) for length in range(1, len(path) + 1)]
         alone = [one for one in around if modules.get(one) in lists and sum(_within(site, one) for site in names) == 1]
         if not alone:
-            raise _Unknown(f"{name} is in no list of layers")
-        blocks.add(modules[alone[0]])
+            raise CaptureError(f"{name} is in no list of layers.")
+        blocks[name] = modules[alone[0]]
     return blocks
 
 

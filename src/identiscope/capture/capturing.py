@@ -97,6 +97,13 @@ def trace(
     return traces if many or len(traces) > 1 else traces[0]
 
 
+def retrace(before: Trace, model: Model) -> Trace:
+    """The input of a trace, once more, in another model that takes the same."""
+    if before.batch is None:
+        raise InputError("a trace made from arrays has no input that a model could be given.")
+    return _trace_batch(model, before.batch, None, None)[0]
+
+
 def stream(
     model: Any,
     text: Any,

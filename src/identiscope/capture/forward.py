@@ -1,9 +1,10 @@
 """Run a model once on a batch and take its hidden states."""
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -77,8 +78,17 @@ class _WideConstants(TorchFunctionMode):
             return func(args[0], max(args[1], least), *args[2:], **(kwargs or {}))
 
 
+@lru_cache(maxsize=64)
+def _accepted(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
+    """The parameters of a class's forward, by name: looked at once."""
+    return inspect.signature(function).parameters
+
+
 def _transformers(model: Model, arguments: Mapping[str, Tensor]) -> Forward:
-    accepted = inspect.signature(model.inner.forward).parameters
+    forward = model.inner.forward
+    # One that was put in its place, as for sharded models, may hold the model: it is not kept.
+    own = getattr(forward, "__func__", None)
+    accepted = inspect.signature(forward).parameters if own is None else _accepted(own)
     options: dict[str, Any] = {"output_hidden_states": True, "return_dict": True}
     if "use_cache" in accepted:
         options["use_cache"] = False

@@ -173,7 +173,7 @@ def load(
         check_dtype(dtype, torch.device("cpu") if place is None else place)
     chosen = {"dtype": dtype, "attn_implementation": attn_implementation}
     loading = options | {key: value for key, value in chosen.items() if value is not None}
-    with _quiet(), read_once() if "gguf_file" in options else nullcontext():
+    with quiet(), read_once() if "gguf_file" in options else nullcontext():
         module = _read_model(source, name, loading, no_hub)
         if tokenizer is None:
             tokenizer = _read_tokenizer(source, name, options)
@@ -341,7 +341,7 @@ def _summed(parameter: torch.Tensor) -> torch.dtype:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """transformers' bars and notes are not ours to print; both are set back as they were.
 
     One thread at a time: two that set back what the other has set would leave neither's.

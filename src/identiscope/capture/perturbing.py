@@ -11,7 +11,7 @@ from identiscope.capture.limits import padding_id
 from identiscope.errors import InputError
 
 if TYPE_CHECKING:
-    from identiscope.capture.outcome import Outcome
+    from identiscope.capture.outcome.outcome import Outcome
     from identiscope.capture.runner import Runner
     from identiscope.capture.trace import Trace
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _TOKENS = {"mask": "mask_token", "unknown": "unk_token", "padding": "pad_token"}
 
 
-def _argument(trace: "Trace", stream: str) -> str:
+def ids_argument(trace: "Trace", stream: str) -> str:
     """The argument that holds the ids of a stream."""
     return "decoder_input_ids" if stream == "decoder" else "input_ids"
 
@@ -35,7 +35,7 @@ def shortened(
     arguments = {name: value.repeat(size, *[1] * (value.dim() - 1)) for name, value in given.items()}
     places: dict[str, Tensor] = {}
     for stream, keep in kept.items():
-        name = _argument(trace, stream)
+        name = ids_argument(trace, stream)
         if name not in given:
             raise InputError(f"the positions of {stream} are no tokens, and cannot be deleted; replace them instead.")
         if not bool(keep.any(1).all()):
@@ -61,6 +61,20 @@ def shortened(
     return arguments, places
 
 
+def with_ids(trace: "Trace", ids: Mapping[str, Tensor], device: torch.device) -> dict[str, Tensor]:
+    """Arguments of several texts that have other tokens [text, token] in the places of this one's, by stream."""
+    assert trace.batch is not None
+    given = trace.batch.arguments
+    size = len(next(iter(ids.values())))
+    arguments = {name: value.repeat(size, *[1] * (value.dim() - 1)).to(device) for name, value in given.items()}
+    for stream, tokens in ids.items():
+        name = ids_argument(trace, stream)
+        if name not in given or given[name].shape[1] != tokens.shape[1]:
+            raise InputError(f"the positions of {stream} are no tokens, or not {tokens.shape[1]} of them.")
+        arguments[name] = tokens.to(device, given[name].dtype)
+    return arguments
+
+
 def baseline_of(
     runner: "Runner", trace: "Trace", stream: str, name: str | None, outcome: "Outcome", summed: bool
 ) -> tuple[Tensor, str]:
@@ -71,14 +85,14 @@ def baseline_of(
     own = trace.streams[stream]
     x = own.embedding_sum if summed and own.embedding_sum is not None else own.embeddings
     special = torch.tensor(own.special, dtype=torch.bool, device=x.device)
-    filler, word = (None, name) if name in ("mean", "zero") else _filler(trace, stream, name)
+    filler, word = (None, name) if name in ("mean", "zero") else filler_of(trace, stream, name)
     if filler is None:
         word = word or "mean"
         ordinary = x[~special] if bool((~special).any()) else x
         row = torch.zeros_like(x[0]) if word == "zero" else ordinary.mean(0)
         rows = torch.where(special[:, None], x, row)
         return rows, "zeros" if word == "zero" else "the mean embedding of the text"
-    argument = _argument(trace, stream)
+    argument = ids_argument(trace, stream)
     assert trace.batch is not None
     ids = trace.batch.arguments[argument]
     replaced = torch.where(special.to(ids.device)[None], ids, filler)
@@ -86,11 +100,11 @@ def baseline_of(
     return torch.where(special[:, None], x, rows), str(word)
 
 
-def _filler(trace: "Trace", stream: str, name: str | None) -> tuple[int | None, str | None]:
+def filler_of(trace: "Trace", stream: str, name: str | None) -> tuple[int | None, str | None]:
     """The id that stands for nothing, and the token's own name; None if the model has none and none was asked for."""
     assert trace.model is not None and trace.batch is not None
     tokenizer: Any = trace.model.tokenizer
-    if _argument(trace, stream) not in trace.batch.arguments:
+    if ids_argument(trace, stream) not in trace.batch.arguments:
         if name is not None:
             raise InputError(
                 f"baseline={name!r} was given; the positions of {stream} are no tokens: give mean or zero."

@@ -46,42 +46,71 @@ def _is_activation(module: nn.Module) -> bool:
     return home.startswith("transformers.activations") or type(module).__name__ == "BloomGelu"
 
 
+class _Ruled(torch.autograd.Function):
+    """A value whose derivative by x, element by element, is a ratio that is given."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, value: Tensor, ratio: Tensor | float) -> Tensor:
+        ctx.ratio = ratio
+        return value.view_as(value)
+
+    @staticmethod
+    def backward(ctx: Any, *slopes: Tensor) -> tuple[Tensor, None, None]:
+        return slopes[0] * ctx.ratio, None, None
+
+
 def _identity_rule(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """The same function, element by element, with f(x)/x for a derivative."""
 
     def ruled(x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         with torch._C.DisableTorchFunction():
+            at = x.detach()
             with torch.no_grad():
-                made = function(x, *args, **kwargs)
-            near = x.detach().abs() < _NEAR
-            with torch.enable_grad():
-                at = torch.where(near, x.detach(), 0.0).requires_grad_()
-                (slope,) = torch.autograd.grad(function(at, *args, **kwargs).sum(), at)
-            ratio = torch.where(near, slope, made / torch.where(near, torch.ones_like(x), x.detach()))
-            # Its value is f(x), its derivative the ratio.
-            return made + (x - x.detach()) * ratio
+                made = function(at, *args, **kwargs)
+                ratio = made / at
+            near = at.abs() < _NEAR
+            if bool(near.any()):
+                with torch.enable_grad():
+                    small = torch.where(near, at, 0.0).requires_grad_()
+                    (slope,) = torch.autograd.grad(function(small, *args, **kwargs).sum(), small)
+                ratio = torch.where(near, slope, ratio)
+            return _value_with_slope(x, made, ratio)
 
     return ruled
 
 
+def _value_with_slope(x: Tensor, value: Tensor, ratio: Tensor | float) -> Tensor:
+    made: Tensor = _Ruled.apply(x, value, ratio)  # type: ignore[no-untyped-call]
+    return made
+
+
 def _half(x: Tensor) -> Tensor:
     """x, with half its derivative."""
-    return x.detach() + (x - x.detach()) / 2
+    return _value_with_slope(x, x.detach(), 0.5)
 
 
 def _attend(call: Call) -> Tensor:
     """Attention with both products shared out by halves; a cap of its logits is an activation like others."""
     heads = call.query.shape[1]
-    weights = attention_weights(
-        _half(wide(call.query)),
-        _half(repeat_heads(wide(call.key), heads)),
-        call.bias,
-        scale=call.scale,
-        softcap=call.softcap,
-        sinks=call.sinks,
-        tanh=_identity_rule(torch.tanh),
-    )
-    return (_half(weights) @ _half(repeat_heads(wide(call.value), heads))).to(call.value)
+    plain = call.softcap is None and call.sinks is None and call.bias.position is None and call.bias.allowed is None
+    if plain and call.value.dtype in (torch.float32, torch.float64):
+        key, value = (repeat_heads(one, heads) for one in (call.key, call.value))
+        context = functional.scaled_dot_product_attention(
+            _half(call.query), _half(key), value, is_causal=call.bias.causal, scale=call.scale
+        )
+    else:
+        weights = attention_weights(
+            _half(wide(call.query)),
+            _half(repeat_heads(wide(call.key), heads)),
+            call.bias,
+            scale=call.scale,
+            softcap=call.softcap,
+            sinks=call.sinks,
+            tanh=_identity_rule(torch.tanh),
+        )
+        context = (weights @ repeat_heads(wide(call.value), heads)).to(call.value)
+    # Half of what comes back to a product is half for each of its two factors.
+    return _half(context)
 
 
 class _Rules(TorchFunctionMode):

@@ -6,6 +6,8 @@ ask many times: several embeddings at once, logits too, attention by a rule; and
 
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
+from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -13,14 +15,18 @@ from torch import Tensor, nn
 
 from identiscope.capture.experts import PlainExperts
 from identiscope.capture.forward import Forward, forward, try_forward
+from identiscope.capture.head_runs import HeadRuns
+from identiscope.capture.layer_states import Change, LayerStates
 from identiscope.capture.norms import EmbeddingNorms
-from identiscope.capture.outcome import Outcome, Seen
-from identiscope.capture.perturbing import baseline_of, shortened
+from identiscope.capture.outcome.outcome import Outcome, Seen
+from identiscope.capture.perturbing import baseline_of, filler_of, ids_argument, shortened, with_ids
 from identiscope.capture.relevance import relevance_rules
 from identiscope.capture.twin import twin
 from identiscope.capture.watch.calls import Call, Rule
+from identiscope.capture.watch.kernel import repeat_heads
 from identiscope.capture.watch.watching import watching
 from identiscope.errors import CaptureError
+from identiscope.linalg.devices import wide
 from identiscope.linalg.jacobian.forward_mode import push_together
 
 if TYPE_CHECKING:
@@ -28,6 +34,25 @@ if TYPE_CHECKING:
 
 #: Positions that run at a time: several texts at once are faster than one after the other, until memory is far away.
 POSITIONS = 4096
+
+
+@dataclass(frozen=True, eq=False)
+class AttentionSlopes:
+    """∂outcome/∂A of the attention calls of one text, made when asked for: what is kept is no n×n map.
+
+    by_call: what was found at each call: the derivative G by what its kernel returned, [1, head, query, channel], and
+    the values [1, kv_head, key, channel], of which ∂outcome/∂A = G·Vᵀ; or that by the maps themselves, and None.
+    """
+
+    by_call: Mapping[int, tuple[Tensor, Tensor | None]]
+    home: torch.device
+
+    def of(self, index: int) -> Tensor:
+        """Of one call, by its number: [head, query, key] in float64."""
+        slope, value = self.by_call[index]
+        if value is not None:
+            slope = wide(slope) @ repeat_heads(wide(value), slope.shape[1]).mT
+        return slope[0].to(self.home)
 
 
 class Runner:
@@ -94,10 +119,47 @@ class Runner:
         home = next(iter(embeddings.values())).device
         return outcome.of(Seen(self(embeddings, rule=rule, summed=summed))).to(home)
 
+    def with_states(self, outcome: Outcome, embeddings: Mapping[str, Tensor], change: Change) -> Tensor:
+        """The outcome of each of several texts where what every layer returns goes through a function."""
+        with LayerStates(self._twin.module, [site.name for site in self.trace.sites], change):
+            return self.outcomes(outcome, embeddings)
+
+    def answers(
+        self, outcome: Outcome, embeddings: Mapping[str, Tensor], *, rule: Rule | None = None, summed: bool = False
+    ) -> tuple[Tensor, Tensor | None]:
+        """The outcome of each of several texts, and the probabilities of all choices where it is read, if any."""
+        home = next(iter(embeddings.values())).device
+        return _answers(outcome, Seen(self(embeddings, rule=rule, summed=summed)), home)
+
     @staticmethod
     def rule(maps: Callable[[int, Tensor], Tensor]) -> Rule:
         """Attention whose maps are changed: from the number of a call and its maps to those that are used."""
         return Rule(maps)
+
+    def slopes(
+        self, outcome: Outcome, embeddings: Mapping[str, Tensor], by: Tensor, *, summed: bool = False
+    ) -> tuple[Tensor, Tensor, AttentionSlopes]:
+        """The outcome of a text, [1], and its derivatives by `by`, which the embeddings are of, and by every attention
+        map: one pass forward, by the model's own kernels, and one back."""
+        met: dict[int, tuple[Tensor, Tensor | None]] = {}
+
+        def maps(index: int, own: Tensor) -> Tensor:
+            met[index] = (torch.zeros_like(own, requires_grad=True), None)
+            return own + met[index][0]
+
+        def returned(call: Call) -> Tensor:
+            met[call.index] = (torch.zeros_like(call.context, requires_grad=True), call.value.detach())
+            return call.context + met[call.index][0]
+
+        value = self.outcomes(outcome, embeddings, rule=Rule(maps, returned=returned), summed=summed)
+        order = sorted(met)
+        wanted = [by, *(met[index][0] for index in order)]
+        gradient, *slopes = torch.autograd.grad(value.sum(), wanted, allow_unused=True)
+        by_call = {
+            index: (torch.zeros_like(met[index][0]) if slope is None else slope, met[index][1])
+            for index, slope in zip(order, slopes, strict=True)
+        }
+        return value.detach(), gradient, AttentionSlopes(by_call, by.device)
 
     def relevance(
         self, outcome: Outcome, embeddings: Mapping[str, Tensor], by: Tensor, *, summed: bool = False
@@ -135,13 +197,61 @@ class Runner:
         pushed = push_together(contexts, [embeddings[name] for name in names], [directions[name] for name in names])
         return dict(enumerate(pushed))
 
+    @cached_property
+    def head_runs(self) -> HeadRuns:
+        """What runs the model on from one of its layers."""
+        return HeadRuns(self.trace)
+
+    def with_contexts(self, outcome: Outcome, index: int, contexts: Tensor) -> Tensor:
+        """The outcome where the heads of a call return other contexts, [variant, head, query, channel] → [variant]."""
+        return outcome.of(self._run_on(index, contexts)).to(contexts.device)
+
+    def answers_with_contexts(self, outcome: Outcome, index: int, contexts: Tensor) -> tuple[Tensor, Tensor | None]:
+        """The same, and the probabilities of all choices where it is read, if any."""
+        return _answers(outcome, self._run_on(index, contexts), contexts.device)
+
+    def _run_on(self, index: int, contexts: Tensor) -> Seen:
+        before = self.head_runs.passes
+        made = self.head_runs.with_contexts(index, contexts)
+        self.passes += self.head_runs.passes - before
+        return Seen(made)
+
+    def gated(self, outcome: Outcome, gates: Mapping[int, Tensor]) -> Tensor:
+        """The outcome where what heads return is scaled, by call [variant, head] → [variant]."""
+        before = self.head_runs.passes
+        made = self.head_runs.gated(gates)
+        self.passes += self.head_runs.passes - before
+        return outcome.of(Seen(made)).to(next(iter(gates.values())).device)
+
     def without(self, outcome: Outcome, kept: Mapping[str, Tensor]) -> Tensor:
         """The outcome of texts of which only some tokens are left: kept [text, token] by stream."""
+        return self.answers_without(outcome, kept)[0]
+
+    def answers_without(self, outcome: Outcome, kept: Mapping[str, Tensor]) -> tuple[Tensor, Tensor | None]:
+        """The same, and the probabilities of all choices [text, choice] where it is read, if any."""
         arguments, places = shortened(self.trace, kept, self.model.device)
-        self.passes += len(next(iter(kept.values())))
+        home = next(iter(kept.values()))
+        self.passes += len(home)
+        with torch.no_grad():
+            seen = Seen(forward(self._twin, arguments), places.get(outcome.stream))
+            choices = None if outcome.distribution is None else outcome.distribution(seen).to(home.device)
+            return outcome.of(seen).to(home.device), choices
+
+    def replaced(self, outcome: Outcome, ids: Mapping[str, Tensor]) -> Tensor:
+        """The outcome of texts with other tokens in the same places: ids [text, token] by stream."""
+        arguments = with_ids(self.trace, ids, self.model.device)
+        self.passes += len(next(iter(ids.values())))
         with torch.no_grad():
             made = forward(self._twin, arguments)
-        return outcome.of(Seen(made, places.get(outcome.stream))).to(next(iter(kept.values())).device)
+        return outcome.of(Seen(made)).to(next(iter(ids.values())).device)
+
+    def filler(self, stream: str, name: str | None = None) -> tuple[int | None, str | None]:
+        """The id of a token that stands for nothing, and what it is called; none where the model has none."""
+        return filler_of(self.trace, stream, name)
+
+    def ids_argument(self, stream: str) -> str:
+        """The argument of the model that holds the ids of a stream."""
+        return ids_argument(self.trace, stream)
 
     def baseline(self, stream: str, name: str | None, outcome: Outcome, *, summed: bool = False) -> tuple[Tensor, str]:
         """Embeddings [token, model] of a stream whose tokens say nothing, and what stands for them."""
@@ -164,6 +274,11 @@ class Runner:
         if args:
             return (_shaped(x, args[0]), *args[1:]), kwargs
         return args, kwargs | {"hidden_states": _shaped(x, kwargs["hidden_states"])}
+
+
+def _answers(outcome: Outcome, seen: Seen, home: torch.device) -> tuple[Tensor, Tensor | None]:
+    choices = None if outcome.distribution is None else outcome.distribution(seen).to(home)
+    return outcome.of(seen).to(home), choices
 
 
 def _shaped(x: Tensor, like: Tensor) -> Tensor:

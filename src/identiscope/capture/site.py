@@ -13,6 +13,8 @@ from identiscope.linalg.agreement import effective_precision, explained_by, rela
 
 # Rows of a map computed at a time, so that a long text never needs a whole n×n map of every head at once.
 ROWS = 512
+# Cells of maps that are made at once.
+_CELLS = 2**18
 # Rows on which a site that shows itself is checked.
 ROWS_SHOWN = 16
 
@@ -140,20 +142,24 @@ class Site:
 
     def attention(self, head: int, rows: Sequence[int] | Tensor | None = None) -> Tensor:
         """The map of one head in float64, [query, key], or only the given query rows of it."""
-        place, chosen = self.place(head), self._chosen(rows)
+        return self._weights([self.place(head)], rows)[0]
+
+    def _weights(self, places: Sequence[int], rows: Sequence[int] | Tensor | None = None) -> Tensor:
+        """The maps of the heads in these places, [place, query, key]."""
+        chosen = self._chosen(rows)
         if self.given is not None:
-            return self.given[place, chosen].double()
+            return self.given[places][:, chosen].double()
         assert self.query is not None and self.key is not None
         bias = self.bias
         return attention_weights(
-            self.query[place, None].double(),
-            self.key[self.key_value_heads[place], None].double(),
-            Bias(_of_head(bias.allowed, place), bias.causal, _of_head(bias.position, place)),
+            _at(self.query, places).double(),
+            _at(self.key, [self.key_value_heads[place] for place in places]).double(),
+            Bias(_of_heads(bias.allowed, places), bias.causal, _of_heads(bias.position, places)),
             scale=self.scale,
             softcap=self.softcap,
-            sinks=None if self.sinks is None else self.sinks[place, None],
+            sinks=None if self.sinks is None else self.sinks[places],
             queries=chosen,
-        )[0]
+        )
 
     def attention_in_rows(self, head: int, size: int = ROWS) -> Iterator[tuple[Tensor, Tensor]]:
         """The map of one head a few rows at a time: (row numbers, weights [row, key])."""
@@ -164,12 +170,12 @@ class Site:
 
     def attentions(self) -> Tensor:
         """The maps of all chosen heads in float64, [head, query, key]."""
-        return torch.stack([self.attention(head) for head in self.heads])
+        return torch.cat([self._weights(places) for places in self._together(self.queries)])
 
     def allowed_keys(self, head: int, rows: Sequence[int] | Tensor | None = None) -> Tensor:
         """Which keys each query row may see, [query, key]."""
         chosen = self._chosen(rows)
-        allowed = _of_head(self.bias.allowed, self.place(head))
+        allowed = _of_heads(self.bias.allowed, [self.place(head)])
         cells = Bias(allowed, self.bias.causal).cells(chosen, self.keys)
         shape = (len(chosen), self.keys)
         if cells is None:
@@ -197,6 +203,14 @@ class Site:
         return torch.stack(
             [torch.cat([weights.sum(-1) for _, weights in self.attention_in_rows(head)]) for head in self.heads]
         )
+
+    def output_size(self) -> Tensor:
+        """The length of each row of Σ_h A_h·V_h·H_h + b_O, of all heads, chosen or not: [query]."""
+        output = torch.einsum("hqc,hcm->qm", self.context.double(), self.projection.double())
+        if self.projection_bias is not None:
+            output = output + self.projection_bias.double()
+        size: Tensor = output.norm(dim=-1)
+        return size
 
     @property
     def mask(self) -> str:
@@ -247,12 +261,9 @@ class Site:
             rebuilt = torch.zeros(len(part), self.output.shape[-1], dtype=torch.float64, device=self.output.device)
             if self.projection_bias is not None:
                 rebuilt += self.projection_bias.double()
-            for head in range(self.head_count):
-                if head in self.heads:
-                    context = self.attention(head, part) @ self.value_of(head).double()
-                else:
-                    context = self.context[head, part].double()
-                rebuilt += context @ self.projection[head].double()
+            for heads, context in self._contexts(part):
+                # A head's channels beside those of the others, and below one another in the projection.
+                rebuilt += context.transpose(0, 1).flatten(1) @ _at(self.projection, heads).double().flatten(0, 1)
             expected = self.output[part].double()
             error = relative_error(rebuilt, expected)
             # Relative to the whole output, so that a small row is not held to more than it was computed to.
@@ -260,12 +271,35 @@ class Site:
             worst = max(worst, error * scale) if error == error else float("nan")
         return worst
 
+    def _contexts(self, rows: Tensor) -> Iterator[tuple[list[int], Tensor]]:
+        """A·V of some query rows, in float64, several heads [head, row, channel] at a time, with which they are; of
+        heads that were not chosen, what the kernel returned."""
+        for places in self._together(len(rows)):
+            value = _at(self.value, [self.key_value_heads[place] for place in places]).double()
+            yield [self.heads[place] for place in places], self._weights(places, rows) @ value
+        others = [head for head in range(self.head_count) if head not in self.heads]
+        if others:
+            yield others, self.context[others][:, rows].double()
 
-def _of_head(tensor: Tensor | None, place: int) -> Tensor | None:
-    """The slice of a [head or 1, ...] tensor that is for one head, as [1, ...]."""
-    if tensor is None:
-        return None
-    return tensor[place if tensor.shape[0] > 1 else 0, None]
+    def _together(self, rows: int) -> Iterator[list[int]]:
+        """Places of the chosen heads, as many at once as so many rows of each leave memory for."""
+        # Several at once where texts are short; on the way there are three maps of each, so few where they are long.
+        at_once = max(1, _CELLS // max(1, rows * self.keys))
+        for begin in range(0, len(self.heads), at_once):
+            yield list(range(begin, min(begin + at_once, len(self.heads))))
+
+
+def _at(tensor: Tensor, places: Sequence[int]) -> Tensor:
+    """What a tensor has in these places; a view of it where they follow each other."""
+    first, last = places[0], places[-1]
+    if list(places) == list(range(first, last + 1)):
+        return tensor[first : last + 1]
+    return tensor[list(places)]
+
+
+def _of_heads(tensor: Tensor | None, places: Sequence[int]) -> Tensor | None:
+    """What of a [head or 1, ...] tensor is for some heads."""
+    return tensor if tensor is None or tensor.shape[0] == 1 else tensor[places]
 
 
 def _coarser(precision: torch.dtype, dtype: torch.dtype) -> str:

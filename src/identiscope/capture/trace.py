@@ -1,7 +1,7 @@
 """What one forward pass showed: tokens, hidden states, and every attention call, immutable and verified."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -16,7 +16,7 @@ from identiscope.errors import CaptureError, InputError
 
 if TYPE_CHECKING:
     from identiscope.capture.blocks import RecognisedBlocks
-    from identiscope.capture.outcome import Outcome
+    from identiscope.capture.outcome.outcome import Outcome
     from identiscope.capture.runner import Runner
     from identiscope.linalg.parts import StreamParts
 
@@ -210,13 +210,23 @@ class Trace:
             raise InputError(f"stream={name!r} was given; this trace has {', '.join(self.streams)}.")
         return self.streams[name]
 
+    def with_attention(self, maps: Mapping[int, Tensor]) -> "Trace":
+        """The same pass as it would look with other maps [head, query, key] at some sites, by their number.
+
+        Nothing is run: what heads returned stays, so these have to be maps that give the same.
+        """
+        sites = tuple(replace(site, given=maps.get(site.index, site.given)) for site in self.sites)
+        other = replace(self, sites=sites)
+        other._parts.update(self._parts)
+        return other
+
     def outcome(self, outcome: str | int | Callable[..., Tensor] | None = None) -> "Outcome":
         """A number that the model gives for this text, in words (a word, a class, `A-B`, `similarity:TEXT`), or by a
         function of what a run returns; without, the usual one of such a model.
 
         >>> trace.outcome("Paris").value
         """
-        from identiscope.capture.outcome import find_outcome
+        from identiscope.capture.outcome.finding import find_outcome
 
         return find_outcome(self, outcome)
 

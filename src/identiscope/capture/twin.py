@@ -17,9 +17,14 @@ from torch import nn
 from identiscope.capture.models import Model
 from identiscope.errors import ModelError
 
-# Every module keeps its parameters, hooks and parts in these; each twin has its own.
-_REGISTRIES = {name for name, value in vars(nn.Module()).items() if isinstance(value, (dict, set))}
+# Every module keeps its parameters, hooks and parts in these; each twin has its own, but for hooks of saving and
+# loading, which a pass has nothing to do with.
+_REGISTRIES = {
+    name for name, value in vars(nn.Module()).items() if isinstance(value, (dict, set)) and "state_dict" not in name
+}
 _ORIGINAL = "_identiscope_original"
+# What holds no module, as most attributes do not: a twin is made for every pass, of every module.
+_PLAIN = frozenset({bool, int, float, str, type(None), torch.dtype, torch.device})
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -65,19 +70,27 @@ def _shell(part: nn.Module) -> nn.Module:
 
 def _state(part: nn.Module, copies: Mapping[nn.Module, nn.Module]) -> dict[str, Any]:
     state = {
-        name: value.copy() if name in _REGISTRIES else _moved(value, copies)
+        name: value.copy()
+        if name in _REGISTRIES
+        else (value if type(value) in _PLAIN or "state_dict" in name else _moved(value, copies))
         for name, value in vars(part).items()
         if name != "_compiled_call_impl"
     }
     parts = state["_modules"]
-    parts.update({name: _uncompiled(child, copies) for name, child in parts.items() if child is not None})
+    for name, child in parts.items():
+        if child is not None:
+            parts[name] = _uncompiled(child, copies)
     # Not by eval(): a family's own may do more, such as to add an adapter to the weights that are shared.
-    return state | {"training": False, _ORIGINAL: part}
+    state["training"], state[_ORIGINAL] = False, part
+    return state
 
 
 def _uncompiled(child: nn.Module, copies: Mapping[nn.Module, nn.Module]) -> nn.Module:
     """The copy of a part; what torch.compile wraps, without the wrapper."""
-    return copies[getattr(child, "_orig_mod", child)]
+    # What TorchScript keeps its parts in has no get().
+    inner = child._modules["_orig_mod"] if "_orig_mod" in child._modules else child  # noqa: SIM401
+    assert inner is not None
+    return copies[inner]
 
 
 def _moved(value: Any, copies: Mapping[nn.Module, nn.Module]) -> Any:

@@ -3,7 +3,8 @@
 Methods are given these as plain functions on tensors. All that runs the model goes through one runner, which counts.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import is_dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -11,12 +12,16 @@ import torch
 from torch import Tensor
 
 from identiscope.errors import InputError, MathError
+from identiscope.linalg.agreement import explained_by
 
 if TYPE_CHECKING:
     from identiscope.capture import Stream, Trace
 
 #: What stands for a token that says nothing: names of special tokens, tried in this order, and two vectors.
 BASELINES = ("mask", "unknown", "padding", "mean", "zero")
+
+#: Passes that derivatives of a text as it is take: one forward, and one back, which counts as two.
+SLOPE_PASSES = 3.0
 
 Values = Callable[[Tensor], Tensor]
 Gradients = Callable[[Tensor], tuple[Tensor, Tensor]]
@@ -25,16 +30,30 @@ Gradients = Callable[[Tensor], tuple[Tensor, Tensor]]
 class OutcomeRuns:
     """Runs of one outcome on one text. Inputs are the tokens of `sources`, one stream after the other.
 
-    summed: embeddings are given before the norm that some models have behind them.
+    summed: embeddings are given before the norm that some models have behind them. asked_slopes: whether the
+    derivatives of the text as it is were asked for, which are made once; set back by who counts.
     """
 
     def __init__(self, trace: "Trace", sources: Sequence["Stream"], given: Any = None, *, summed: bool = False) -> None:
         self.trace, self.sources, self.given, self.summed = trace, list(sources), given, summed
+        self._run_on: dict[int, float] = {}
+        #: What a method made of these runs, by name, for others that are given the same runs.
+        self.kept: dict[str, Any] = {}
+        self.asked_slopes = False
 
     @cached_property
     def outcome(self) -> Any:
-        """What is explained."""
-        return self.trace.outcome(self.given)
+        """What is explained; given in words or as a function, or found already."""
+        return self.given if is_dataclass(self.given) else self.trace.outcome(self.given)
+
+    def given_for(self, trace: "Trace") -> Any:
+        """The same outcome for another model's trace of the text: this word or class, whatever is most likely there.
+
+        What a similarity is to is read again by that model.
+        """
+        if isinstance(self.given, str) and self.given.startswith(("similarity:", "similarity-ids:")):
+            return self.given
+        return replace(self.outcome, trace=trace)
 
     @cached_property
     def runner(self) -> Any:
@@ -46,12 +65,17 @@ class OutcomeRuns:
         """How many passes were made so far; a backward pass counts as two."""
         return float(self.runner.passes) if "runner" in vars(self) else 0.0
 
-    def _split(self, embeddings: Tensor) -> dict[str, Tensor]:
+    def split(self, embeddings: Tensor) -> dict[str, Tensor]:
+        """Embeddings [text, input, model] by stream."""
         pieces = embeddings.split([len(part) for part in self.sources], 1)
         return {part.name: piece for part, piece in zip(self.sources, pieces, strict=True)}
 
     def _outcomes(self, embeddings: Tensor, rule: Any = None) -> Tensor:
-        numbers: Tensor = self.runner.outcomes(self.outcome, self._split(embeddings), rule=rule, summed=self.summed)
+        return self._finite_outcome(
+            self.runner.outcomes(self.outcome, self.split(embeddings), rule=rule, summed=self.summed)
+        )
+
+    def _finite_outcome(self, numbers: Tensor) -> Tensor:
         if not bool(torch.isfinite(numbers).all()):
             raise MathError(
                 f"the outcome ({self.outcome.name}) is infinite or no number for a changed input; give the model in"
@@ -67,42 +91,48 @@ class OutcomeRuns:
     def gradients(self, embeddings: Tensor) -> tuple[Tensor, Tensor]:
         """The outcome of each of several inputs, and its derivative by each: [text], [text, input, model]."""
         if embeddings.shape == self.embeddings.shape and torch.equal(embeddings, self.embeddings):
-            return self._own_gradient
+            value, gradient, _ = self._lent()
+            return value, _finite(gradient, "the inputs")
         pairs = [self._gradient(part) for part in embeddings.split(self.runner.at_a_time)]
         return torch.cat([value for value, _ in pairs]), torch.cat([gradient for _, gradient in pairs])
 
     @cached_property
-    def _own_gradient(self) -> tuple[Tensor, Tensor]:
-        """Of the text as it is, which several methods ask for."""
-        return self._gradient(self.embeddings)
+    def _slopes(self) -> tuple[Tensor, Tensor, Any]:
+        """The outcome of the text as it is, its derivative by the embeddings, and those by attention.
 
-    def _gradient(self, embeddings: Tensor, rule: Any = None) -> tuple[Tensor, Tensor]:
+        Several methods ask for the one or the other. They are always found together, in one pass forward and one back,
+        so that no number depends on what else was asked.
+        """
+        x = self.embeddings.detach().clone().requires_grad_()
+        with torch.enable_grad():
+            value, gradient, by_attention = self.runner.slopes(self.outcome, self.split(x), x, summed=self.summed)
+        self.runner.passes += 2
+        return self._finite_outcome(value), gradient, by_attention
+
+    def _lent(self) -> tuple[Tensor, Tensor, Any]:
+        """These derivatives, and a note that they were asked for."""
+        self.asked_slopes = True
+        return self._slopes
+
+    @property
+    def has_slopes(self) -> bool:
+        """Whether they were made already."""
+        return "_slopes" in vars(self)
+
+    def attention_gradient(self, index: int) -> Tensor:
+        """∂outcome/∂A of one attention call, by its number: [head, query, key]."""
+        by_attention = self._lent()[2]
+        _finite(by_attention.by_call[index][0], "attention")
+        slope: Tensor = by_attention.of(index)
+        return slope
+
+    def _gradient(self, embeddings: Tensor) -> tuple[Tensor, Tensor]:
         x = embeddings.detach().clone().requires_grad_()
         with torch.enable_grad():
-            value = self._outcomes(x, rule)
+            value = self._outcomes(x)
             (gradient,) = torch.autograd.grad(value.sum(), [x])
         self.runner.passes += 2 * len(x)
         return value.detach(), _finite(gradient, "the inputs")
-
-    @cached_property
-    def attention_gradients(self) -> dict[int, Tensor]:
-        """∂outcome/∂A of every attention call, by its number: [head, query, key], all from one backward pass."""
-        added: dict[int, Tensor] = {}
-
-        def keep(index: int, maps: Tensor) -> Tensor:
-            added[index] = torch.zeros_like(maps, requires_grad=True)
-            return maps + added[index]
-
-        with torch.enable_grad():
-            value = self._outcomes(self.embeddings, self.runner.rule(keep))
-            order = sorted(added)
-            gradients = torch.autograd.grad(value.sum(), [added[index] for index in order], allow_unused=True)
-        self.runner.passes += 2
-        zero = {index: added[index].detach() for index in order}
-        return {
-            index: zero[index][0] if one is None else _finite(one[0], "attention")
-            for index, one in zip(order, gradients, strict=True)
-        }
 
     def attention_path(
         self, index: int, factors: Sequence[float], *, slopes: bool = True
@@ -136,13 +166,47 @@ class OutcomeRuns:
                 gradients.append(torch.zeros_like(added[0]) if one is None else _finite(one, "attention"))
         return torch.cat(values), torch.cat(gradients).detach() if slopes else None
 
+    def with_contexts(self, index: int, contexts: Tensor) -> Tensor:
+        """The outcome where the heads of one call return other contexts, [variant, head, query, channel] → [variant].
+
+        What is below that layer is not run again. The context as it was must give the outcome as it was.
+        """
+        unchanged = self._unchanged(index)
+        parts = contexts.split(self.runner.at_a_time)
+        values: Tensor = torch.cat([self.runner.with_contexts(self.outcome, index, part).double() for part in parts])
+        if not bool(torch.isfinite(values).all()):
+            raise MathError(f"the outcome ({self.outcome.name}) is infinite or no number with other outputs of heads.")
+        moved: Tensor = values - (unchanged - float(self.outcome.value))
+        return moved
+
+    def _unchanged(self, index: int) -> float:
+        """The outcome of the text run on from a call with nothing changed, checked once for each call."""
+        if index not in self._run_on:
+            context = self.runner.head_runs.sites[index].context[None]
+            value = float(self.runner.with_contexts(self.outcome, index, context)[0])
+            precision = context.dtype
+            if not explained_by(abs(value - self.outcome.value) / max(1.0, abs(self.outcome.value)), precision):
+                raise MathError(
+                    f"the model run on from attention call {index} gives {value:.6g} for the outcome"
+                    f" ({self.outcome.name}), and {self.outcome.value:.6g} from the start: it cannot be run on."
+                )
+            self._run_on[index] = value
+        return self._run_on[index]
+
+    def gated(self, gates: Mapping[int, Tensor]) -> Tensor:
+        """The outcome where what heads return is scaled, by call [variant, head] → [variant]."""
+        sizes = [gate.split(self.runner.at_a_time) for gate in gates.values()]
+        parts = [dict(zip(gates, part, strict=True)) for part in zip(*sizes, strict=True)]
+        values: Tensor = torch.cat([self.runner.gated(self.outcome, part).double() for part in parts])
+        return values
+
     def head_tangents(self, directions: Tensor) -> dict[int, Tensor]:
         """What happens to what heads return, [text, head, query, channel] by call, when embeddings move along
         directions [text, input, model]: derivatives forwards, all heads at once."""
         tangents: list[dict[int, Tensor]] = []
         for part in directions.split(self.runner.at_a_time):
             x = self.embeddings.expand(len(part), -1, -1)
-            tangents.append(self.runner.head_tangents(self._split(x), self._split(part), summed=self.summed))
+            tangents.append(self.runner.head_tangents(self.split(x), self.split(part), summed=self.summed))
             self.runner.passes += 2 * len(part)
         return {index: torch.cat([one[index] for one in tangents]) for index in tangents[0]}
 
@@ -154,18 +218,33 @@ class OutcomeRuns:
         """
         x = embeddings.detach().clone().requires_grad_()
         with torch.enable_grad():
-            total, gradient = self.runner.relevance(self.outcome, self._split(x), x, summed=self.summed)
+            total, gradient = self.runner.relevance(self.outcome, self.split(x), x, summed=self.summed)
         self.runner.passes += 2 * len(x)
         return total, _finite(gradient, "the inputs")
 
     def without(self, kept: Tensor) -> Tensor:
         """The outcome of the text without the inputs that are not kept, [text, input] → [text]: they are deleted."""
+        return self.answers_without(kept)[0]
+
+    def answers_without(self, kept: Tensor) -> tuple[Tensor, Tensor | None]:
+        """The same, and the probabilities of all choices [text, choice], if there are any."""
+        names = [part.name for part in self.sources]
+        sizes = [len(part) for part in self.sources]
+        parts = [
+            self.runner.answers_without(self.outcome, dict(zip(names, part.split(sizes, 1), strict=True)))
+            for part in kept.split(self.runner.at_a_time)
+        ]
+        choices = [part for _, part in parts if part is not None]
+        return torch.cat([value for value, _ in parts]), torch.cat(choices) if choices else None
+
+    def replaced(self, ids: Tensor) -> Tensor:
+        """The outcome of the text with other tokens in the same places, [text, input] → [text]."""
         names = [part.name for part in self.sources]
         sizes = [len(part) for part in self.sources]
         return torch.cat(
             [
-                self.runner.without(self.outcome, dict(zip(names, part.split(sizes, 1), strict=True)))
-                for part in kept.split(self.runner.at_a_time)
+                self.runner.replaced(self.outcome, dict(zip(names, part.split(sizes, 1), strict=True)))
+                for part in ids.split(self.runner.at_a_time)
             ]
         )
 

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from identiscope.errors import CaptureError, InputError
 from identiscope.linalg.agreement import explained_by, relative_errors
+from identiscope.methods.attention_runs import AttentionRuns
 from identiscope.methods.fields import LayerFields, layer_fields
 from identiscope.methods.outcome_runs import Gradients, OutcomeRuns, Values
 from identiscope.methods.sides import Side
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 #: Fields that are properties of the class below.
 _OWN = (
     "embeddings", "replay", "blocks", "parts", "outcome", "answer", "gradient", "relevance_gradient", "baseline",
-    "without", "sides", "head_tangents",
+    "without", "sides", "head_tangents", "attention_runs",
 )  # fmt: skip
 
 
@@ -176,6 +177,13 @@ class TraceFields:
     def without(self) -> Values:
         """From which inputs are kept to the outcome."""
         return self.runs.without
+
+    @cached_property
+    def attention_runs(self) -> AttentionRuns:
+        """The stream's own attention, put back into the running model."""
+        name, outcome = f"attention of {self.stream.name}", self.outcome
+        kept: AttentionRuns = self.runs.kept.setdefault(name, AttentionRuns(self.runs, self.layers, outcome))
+        return kept
 
     @cached_property
     def _baseline(self) -> tuple[Tensor, str]:

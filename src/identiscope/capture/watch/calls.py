@@ -50,8 +50,11 @@ class Call:
 
     def to(self, device: torch.device) -> "Call":
         """The same with all tensors on a device."""
-        tensors: Any = {name: value.to(device) for name, value in vars(self).items() if isinstance(value, Tensor)}
-        return replace(self, bias=self.bias.to(device), **tensors)
+        tensors: Any = {name: value for name, value in vars(self).items() if isinstance(value, Tensor)}
+        if all(value.device == device for value in (*tensors.values(), *self.bias.tensors())):
+            return self
+        moved: Any = {name: value.to(device) for name, value in tensors.items()}
+        return replace(self, bias=self.bias.to(device), **moved)
 
     def weights(self, heads: list[int] | None = None) -> Tensor:
         """The attention map in float64, [batch, head, query, key], on the working device."""
@@ -85,14 +88,19 @@ class Rule:
     """Attention by a rule of one's own, in place of the model's kernel: all of it in operations that derivatives pass.
 
     maps: from the number of a call and its maps [batch, head, query, key], in float64, to those that are used. context:
-    if given, the whole of what a kernel does, from a call to [batch, head, query, d_v].
+    if given, the whole of what a kernel does, from a call to [batch, head, query, d_v]. returned: if given, the model's
+    own kernel runs, and this makes of the call, whose context is what it returned, the context that is used. Attention
+    that a module computes by hand is met at its maps in any case.
     """
 
     maps: Callable[[int, Tensor], Tensor] = lambda index, maps: maps
     context: Callable[[Call], Tensor] | None = None
+    returned: Callable[[Call], Tensor] | None = None
 
     def of(self, call: Call) -> Tensor:
         """What the kernel returns, [batch, head, query, d_v]."""
+        if self.returned is not None:
+            return self.returned(call)
         if self.context is not None:
             return self.context(call)
         value = repeat_heads(wide(call.value), call.query.shape[1])
@@ -138,7 +146,12 @@ class Watcher:
     @property
     def is_meant(self) -> bool:
         """Whether what runs now runs inside the block, in its thread and context: hooks are met by everyone."""
-        return threading.get_ident() == self._thread and any(one is self for one in _WATCHERS.get())
+        if threading.get_ident() != self._thread:
+            return False
+        for one in _WATCHERS.get():  # noqa: SIM110 – asked by every hook of every module; this is twice as fast as any()
+            if one is self:
+                return True
+        return False
 
     def name(self, module: nn.Module) -> str | None:
         """What the module is called; None if it is not part of what is watched."""
@@ -255,6 +268,19 @@ class Watcher:
         if call.projection is not None and call.output is not None:
             self._projection.known(call.projection, call.projection_bias, call.output, self.frames)
 
+    @property
+    def runs_kernels(self) -> bool:
+        """Whether the model's own kernels run: always, but for a rule that takes their place."""
+        return self.rule is None or self.rule.returned is not None
+
+    def follow_rule(self, call: Call) -> None:
+        """A new call, with the context that the rule gives it."""
+        assert self.rule is not None
+        call.index = self.count
+        with self.paused():
+            call.context = self.rule.of(call)
+        self.began(call)
+
     def met_linear(self, given: Tensor, weight: Tensor, bias: Tensor | None, returned: Tensor) -> None:
         """A linear map ran, weight [in, out]."""
         if self.rule is None and (not self.has_attention_modules or self.attending is not None):
@@ -273,9 +299,12 @@ class Watcher:
         if bias is None:
             return value.new_zeros(heads, width)
         # Where in a row of that output the head's channels begin, be it of values alone or of query, key and value.
-        begins = [(value.storage_offset() + head * value.stride(1)) % row for head in range(heads)]
+        first, step = value.storage_offset(), value.stride(1)
+        begins = [(first + head * step) % row for head in range(heads)]
         if any(begin + width > row for begin in begins):
             return None
+        if begins == list(range(begins[0], begins[0] + heads * width, width)):
+            return bias[begins[0] : begins[0] + heads * width].reshape(heads, width)
         return torch.stack([bias[begin : begin + width] for begin in begins])
 
     def finish(self) -> None:

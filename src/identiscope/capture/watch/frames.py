@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 
 if TYPE_CHECKING:
     from identiscope.capture.watch.calls import Watcher
@@ -78,28 +79,40 @@ def _may_project(module: nn.Module) -> bool:
 
 def watch_frames(watcher: "Watcher", stack: ExitStack) -> None:
     """Keep `watcher.frames`, innermost last, and tell the watcher when a module is entered and left."""
-    for module, name in watcher.names.items():
-        attends = is_attention(module)
-        if not attends and not _may_project(module):
+    attending: set[nn.Module] = set()
+    hooked: set[nn.Module] = set()
+    handles: list[RemovableHandle] = []
+
+    def enter(module: nn.Module, args: Any, *kwargs: Any) -> None:
+        # In another thread the hook may come or go between what torch looks up of it: not even kwargs are sure.
+        if watcher.sees(module):
+            own = watcher.watched(module)
+            watcher.entered(Frame(module, watcher.names[own], own in attending, args, *kwargs))
+
+    def forwarded(module: nn.Module, args: Any, output: Any) -> None:
+        if watcher.sees(module):
+            watcher.frames[-1].output = output
+
+    def leave(module: nn.Module, args: Any, output: Any) -> None:
+        if watcher.sees(module):
+            watcher.left(output, watcher.watched(module) in hooked)
+
+    def remove() -> None:
+        for handle in reversed(handles):
+            handle.remove()
+
+    # The same three for every module: this is done for every pass, and to make functions takes time.
+    stack.callback(remove)
+    for module in watcher.names:
+        if is_attention(module):
+            attending.add(module)
+            watcher.has_attention_modules = True
+        elif not _may_project(module):
             continue
-        watcher.has_attention_modules |= attends
-
-        def enter(module: nn.Module, args: Any, *kwargs: Any, name: str = name, attends: bool = attends) -> None:
-            # In another thread the hook may come or go between what torch looks up of it: not even kwargs are sure.
-            if watcher.sees(module):
-                watcher.entered(Frame(module, name, attends, args, *kwargs))
-
-        def forwarded(module: nn.Module, args: Any, output: Any) -> None:
-            if watcher.sees(module):
-                watcher.frames[-1].output = output
-
-        def leave(module: nn.Module, args: Any, output: Any, hooked: bool = bool(module._forward_hooks)) -> None:
-            if watcher.sees(module):
-                watcher.left(output, hooked)
-
         # First of all hooks, so that what others change can be told from what the module itself did; last of all to
         # leave, so that what is seen is what the caller gets.
-        stack.callback(module.register_forward_pre_hook(enter, prepend=True, with_kwargs=True).remove)
+        handles.append(module.register_forward_pre_hook(enter, prepend=True, with_kwargs=True))
         if module._forward_hooks:
-            stack.callback(module.register_forward_hook(forwarded, prepend=True).remove)
-        stack.callback(module.register_forward_hook(leave, always_call=True).remove)
+            hooked.add(module)
+            handles.append(module.register_forward_hook(forwarded, prepend=True))
+        handles.append(module.register_forward_hook(leave, always_call=True))

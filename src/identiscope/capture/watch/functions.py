@@ -21,8 +21,10 @@ class Functions(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        handler = self.handlers.get(func) if self.watcher.looking else None
-        return func(*args, **kwargs) if handler is None else handler(self.watcher, func, args, kwargs)
+        handler = self.handlers.get(func)
+        if handler is None or not self.watcher.looking:
+            return func(*args, **kwargs)
+        return handler(self.watcher, func, args, kwargs)
 
 
 def _linear(watcher: Watcher, func: Any, args: Any, kwargs: Any) -> Any:
@@ -61,8 +63,8 @@ def _conv1d(watcher: Watcher, func: Any, args: Any, kwargs: Any) -> Any:
 def _scaled_dot_product_attention(watcher: Watcher, func: Any, args: Any, kwargs: Any) -> Any:
     names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale")
     query, key, value, mask, _, causal, scale = arguments(args, kwargs, names)
-    ruled = watcher.rule is not None and not watcher.inside_kernel and query.dim() in (3, 4)
-    returned = query if ruled else func(*args, **kwargs)
+    runs = watcher.runs_kernels or watcher.inside_kernel or query.dim() not in (3, 4)
+    returned = func(*args, **kwargs) if runs else query
     if watcher.inside_kernel:
         return returned
     frame = watcher.attending or (watcher.frames[-1] if watcher.frames else None)
@@ -91,10 +93,7 @@ def _scaled_dot_product_attention(watcher: Watcher, func: Any, args: Any, kwargs
         causal=bool(causal) or (None if frame is None else getattr(frame.module, "is_causal", None)),
     )
     if watcher.rule is not None:
-        call.index = watcher.count
-        with watcher.paused():
-            call.context = watcher.rule.of(call)
-        watcher.began(call)
+        watcher.follow_rule(call)
         return call.context if args[0].dim() == 4 else call.context[:, 0]
     changes = watcher.changed(watcher.count)
     if changes:

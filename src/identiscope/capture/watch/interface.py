@@ -90,23 +90,23 @@ def _watched(kernel: Any, implementation: str, watcher: Watcher) -> Any:
             context=query,
             causal=says,
         )
+        result: Any = (query, None)
+        if watcher.runs_kernels:
+            watcher.inside_kernel = True
+            try:
+                result = kernel(module, query, key, value, attention_mask, *rest, **options)
+            finally:
+                watcher.inside_kernel = False
+            call.context = result[0].transpose(1, 2)
         if watcher.rule is not None:
-            call.index = watcher.count
-            with watcher.paused():
-                call.context = watcher.rule.of(call)
-            watcher.began(call)
-            return call.context.transpose(1, 2).contiguous(), None
-        watcher.inside_kernel = True
-        try:
-            result = kernel(module, query, key, value, attention_mask, *rest, **options)
-        finally:
-            watcher.inside_kernel = False
+            watcher.follow_rule(call)
+            return call.context.transpose(1, 2).contiguous(), *result[1:]
         changes = watcher.changed(watcher.count)
         if changes:
             with watcher.paused():
                 context = change_context(call, result[0].transpose(1, 2), changes, whole=watcher.whole)
             result = (context.transpose(1, 2).contiguous(), *result[1:])
-        call.context = result[0].transpose(1, 2)
+            call.context = result[0].transpose(1, 2)
         watcher.began(call)
         return result
 

@@ -94,11 +94,9 @@ def _read(
 
 def _ruled(watcher: Watcher, module: nn.MultiheadAttention, args: Any, kwargs: Any, output: Any) -> Any:
     """The module's output by the watcher's rule."""
-    assert watcher.rule is not None
     call, _ = _read(watcher, module, args, kwargs, output[0], keep=True)
-    call.index = watcher.count
-    made = module.out_proj(_joined(watcher.rule.of(call)))
-    watcher.began(call)
+    watcher.follow_rule(call)
+    made = module.out_proj(_joined(call.context))
     return (_as_given(module, made, output[0]), *output[1:])
 
 

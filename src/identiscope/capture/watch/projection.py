@@ -251,7 +251,9 @@ class Projection:
         if tensor.numel() != numbers.numel():
             return None
         batch, queries = numbers.shape[:2]
-        for layout in (Layout(batch, queries), Swapped(batch, queries), ChannelsFirst(batch, queries)):
+        # Where there is one text, or one query, the first two are the same.
+        swapped = [Swapped(batch, queries)] if batch > 1 and queries > 1 else []
+        for layout in (Layout(batch, queries), *swapped, ChannelsFirst(batch, queries)):
             turned = layout(tensor)
             if turned.shape != numbers.shape:
                 continue

@@ -6,7 +6,7 @@ watched at PyTorch's `scaled_dot_product_attention` (`functions.py`) or at their
 `torch.nn.MultiheadAttention` at its call (`multihead.py`).
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -19,6 +19,8 @@ from identiscope.capture.watch.functions import HANDLERS, Functions
 from identiscope.capture.watch.interface import watch_interface
 from identiscope.capture.watch.multihead import watch_multihead
 from identiscope.capture.watch.softmax import SOFTMAX_HANDLERS
+
+_HANDLERS = {**HANDLERS, **SOFTMAX_HANDLERS}
 
 
 @contextmanager
@@ -37,7 +39,7 @@ def watching(
     counted. Blocks may nest, and each sees every call.
     """
     names = {inner: name for name, inner in module.named_modules()}
-    watcher = Watcher(names, _own(module), _stacks(module), changes or {}, visit, whole, rule)
+    watcher = Watcher(names, _own(module), _stacks(module, names), changes or {}, visit, whole, rule)
 
     # Looked through only while the module runs: blocks of two tasks in one thread need not end in turn.
     looking = ExitStack()
@@ -46,7 +48,7 @@ def watching(
         if watcher.is_meant:
             watcher.active += 1
             if watcher.active == 1:
-                looking.enter_context(Functions(watcher, {**HANDLERS, **SOFTMAX_HANDLERS}))
+                looking.enter_context(Functions(watcher, _HANDLERS))
 
     def stop(root: nn.Module, args: Any, output: Any) -> None:
         if watcher.is_meant and watcher.active:
@@ -70,7 +72,7 @@ def _own(module: nn.Module) -> frozenset[str]:
     return frozenset({"torch", "transformers", type(unwrapped(module)).__module__.partition(".")[0]})
 
 
-def _stacks(module: nn.Module) -> dict[nn.Module, nn.Module]:
+def _stacks(module: nn.Module, parts: Iterable[nn.Module]) -> dict[nn.Module, nn.Module]:
     """Which list of modules each module is an element of; what the model itself is a list of are no layers."""
-    lists = [inner for inner in module.modules() if isinstance(inner, (nn.ModuleList, nn.Sequential))]
+    lists = [inner for inner in parts if isinstance(inner, (nn.ModuleList, nn.Sequential))]
     return {element: inner for inner in reversed(lists) if inner is not module for element in inner}

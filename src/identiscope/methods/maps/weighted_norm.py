@@ -1,6 +1,7 @@
 """Attention weighted by the length of what it moves."""
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -10,10 +11,20 @@ from identiscope.linalg.decomposition import Moved, part_sizes
 
 @dataclass(frozen=True, eq=False)
 class WeightedNorm:
-    """By head [head, query, key], and of all heads together [query, key]."""
+    """By head [head, query, key], and of all heads together [query, key], made when asked for, of these parts."""
 
     heads: Tensor
-    together: Tensor
+    parts: Moved
+
+    @property
+    def main(self) -> Tensor:
+        """What the method is about."""
+        return self.heads
+
+    @cached_property
+    def together(self) -> Tensor:
+        """Of all heads."""
+        return part_sizes(self.parts)
 
     def arrays(self) -> dict[str, tuple[tuple[str, ...], Tensor]]:
         """By name, with their axes."""
@@ -35,5 +46,5 @@ def weighted_norm(attention: Tensor, value: Tensor, projection: Tensor) -> Weigh
     lengths = torch.stack(
         [(value[head // group].double() @ one.double()).norm(dim=-1) for head, one in enumerate(projection)]
     )
-    together = part_sizes(Moved(attention.double(), value, projection, None, (), 1.0, None))
-    return WeightedNorm(attention.double() * lengths[:, None], together)
+    parts = Moved(attention.double(), value, projection, None, (), 1.0, None)
+    return WeightedNorm(attention.double() * lengths[:, None], parts)

@@ -1,12 +1,12 @@
 """Lengths of what each token brings to another, the stream itself included."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor
 
-from identiscope.linalg.decomposition import mixing_ratio, moved, part_sizes, rolled_out, shares
-from identiscope.linalg.parts import LinearNorm, StreamParts, linear_part
+from identiscope.linalg.decomposition import Moved, mixing_ratio, moved, part_sizes, rolled_out, shares
+from identiscope.linalg.parts import StreamParts, linear_part
 from identiscope.methods.mixtures.steps import Steps, check_one_stream
 
 
@@ -39,12 +39,13 @@ def norm_steps(
 ) -> Steps:
     """Lengths of parts in every layer: before the norm of the sum, behind it, or behind that of the second sum too."""
     check_one_stream(parts)
-    steps, ratios = [], []
-    for weights, values, maps, layer in zip(attention, value, projection, parts.layers, strict=True):
-        after: list[LinearNorm] = []
-        if feed_norm and (last := linear_part(layer.feeds.outer, layer.feeds.sum)) is not None:
-            after.append(last)
-        pieces = moved(weights, values, maps, layer.attends[0], outer=outer, after=after)
-        steps.append(shares(part_sizes(pieces)))
-        ratios.append(mixing_ratio(pieces))
-    return Steps(rolled_out(steps), torch.stack(steps), torch.stack(ratios))
+
+    def pieces() -> Iterator[Moved]:
+        for weights, values, maps, layer in zip(attention, value, projection, parts.layers, strict=True):
+            last = linear_part(layer.feeds.outer, layer.feeds.sum) if feed_norm else None
+            after = [] if last is None else [last]
+            yield moved(weights, values, maps, layer.attends[0], outer=outer, after=after)
+
+    steps = [shares(part_sizes(layer)) for layer in pieces()]
+    # The layers once more, and only if the ratio is wanted: what a layer is made of is too large to be kept for all.
+    return Steps(rolled_out(steps), torch.stack(steps), lambda: torch.stack([mixing_ratio(one) for one in pieces()]))

@@ -1,5 +1,6 @@
 """What several methods give: one layer's mixture of tokens, and those of all layers multiplied up."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -10,11 +11,17 @@ from identiscope.linalg.parts import StreamParts
 
 @dataclass(frozen=True, eq=False)
 class Steps:
-    """rolled and step [layer, output, input]; ratio [layer, output], if there is one: the share of other tokens."""
+    """rolled and step [layer, output, input]; ratio: if there is one, what makes the share of other tokens [layer,
+    output], when it is asked for."""
 
     rolled: Tensor
     step: Tensor
-    ratio: Tensor | None = None
+    ratio: Callable[[], Tensor] | None = None
+
+    @property
+    def main(self) -> Tensor:
+        """What the method is about."""
+        return self.rolled
 
     def arrays(self) -> dict[str, tuple[tuple[str, ...], Tensor]]:
         """By name, with their axes."""
@@ -24,7 +31,7 @@ class Steps:
             "step": (cells, self.step),
         }
         if self.ratio is not None:
-            arrays["mixing_ratio"] = (cells[:2], self.ratio)
+            arrays["mixing_ratio"] = (cells[:2], self.ratio())
         return arrays
 
 
