@@ -10,7 +10,7 @@ import reference
 import reference_prefixes
 from identiscope.linalg.rank.coordinates import Coordinates, coordinates
 from identiscope.linalg.rank.full_rank import head_products
-from identiscope.linalg.rank.prefix.projection import PrefixProjection
+from identiscope.linalg.rank.prefix.projection import PrefixProjections
 from identiscope.linalg.rank.prefix.ranks import PrefixRanks, prefix_ranks
 from identiscope.linalg.rank.projection_factor import ProjectionFactor, projection_factor
 
@@ -65,9 +65,11 @@ def projections_of(generator, kind, heads, channels, model, power):
     return found, direction
 
 
-def check(ranks, projection, expected, weights):
-    """Rank, Σy², y at the last key, sums over columns and cells of A⊥ of each row; the rows given a few at a time."""
-    whole = ranks.points.weighted(weights)
+def check(projections, both, weights):
+    """Rank, Σy², y at the last key, sums over columns and cells of A⊥ of each row, on T and on [T,1]; the rows given a
+    few at a time."""
+    lengths = projections.plain.lengths
+    whole, total = projections.plain.points.weighted(weights), weights.sum(-1)
     keys = weights.shape[2]
     begin = 0
     for size in (1, 2, 5, keys):
@@ -75,21 +77,25 @@ def check(ranks, projection, expected, weights):
         if rows.start >= rows.stop:
             break
         begin = rows.stop
-        stop = int(ranks.lengths[rows][-1])
-        found = projection.rows(whole[:, rows].contiguous(), weights[:, rows, :stop].contiguous(), left=True)
-        cells = projection.cells(found, weights[:, rows, :stop], torch.arange(stop))
-        for head, literal in enumerate(expected):
-            for place, row in enumerate(range(rows.start, rows.stop)):
-                if literal.undecided[row]:
-                    continue
-                assert int(found.rank[head, place]) == literal.rank[row], (head, row)
-                effective = literal.effective[row]
-                close = 1e-12 + literal.rounding[row]
-                assert np.abs(cells[head, place].numpy() - effective[:stop]).max() <= close
-                assert abs(float(found.squares[head, place]) - effective @ effective) <= 2 * close
-                assert abs(float(found.own[head, place]) - effective[int(ranks.lengths[row]) - 1]) <= close
-                sums = np.array([effective.sum(), effective[::2].sum()])
-                assert np.abs(found.columns[head, place].numpy() - sums).max() <= close * keys
+        stop = int(lengths[rows][-1])
+        given_weights = weights[:, rows, :stop].contiguous()
+        kinds = projections.rows(whole[:, rows].contiguous(), total[:, rows], given_weights, left=(True, True))
+        for found, expected in zip(kinds, both, strict=True):
+            cells = found.cells(given_weights, torch.arange(stop))
+            first = found.cells(given_weights, places=torch.tensor([0]))[:, 0].numpy()
+            for head, literal in enumerate(expected):
+                for place, row in enumerate(range(rows.start, rows.stop)):
+                    if literal.undecided[row]:
+                        continue
+                    assert int(found.rank[head, place]) == literal.rank[row], (head, row)
+                    effective = literal.effective[row]
+                    close = 1e-12 + literal.rounding[row]
+                    assert np.abs(cells[head, place].numpy() - effective[:stop]).max() <= close
+                    assert place or np.abs(first[head] - effective[:stop]).max() <= close
+                    assert abs(float(found.squares[head, place]) - effective @ effective) <= 2 * close
+                    assert abs(float(found.own[head, place]) - effective[int(lengths[row]) - 1]) <= close
+                    sums = np.array([effective.sum(), effective[::2].sum()])
+                    assert np.abs(found.columns[head, place].numpy() - sums).max() <= close * keys
 
 
 @given(
@@ -131,7 +137,7 @@ def test_every_prefix_is_as_it_is_alone(
         expected.append(reference_prefixes.prefixes(value, outputs[head], weights, precision, own))
         simplex.append(reference_prefixes.prefixes(value, outputs[head], weights, precision, None, scale))
     columns = torch.stack([torch.ones(keys), (torch.arange(keys) % 2 == 0).float()])
-    check(ranks, PrefixProjection(ranks, columns), expected, torch.from_numpy(attention))
+    check(PrefixProjections(ranks, with_ones, columns), (expected, simplex), torch.from_numpy(attention))
     for found, literal in ((ranks.all(), expected), (with_ones.all(), simplex)):
         for head, one in enumerate(literal):
             decided = ~one.undecided

@@ -12,6 +12,7 @@ import reference
 from identiscope.linalg.rank.full_rank import full_column_rank, head_products, independent_rows
 from identiscope.linalg.rank.projection_factor import projection_factor
 from identiscope.methods.heads.attention_rank import attention_rank
+from identiscope.runs.compute import attention_from_gram
 from identiscope.runs.compute.batch import Worker, compute_batch, model_shape
 from identiscope.runs.compute.batch_tokens import BatchTokens
 from identiscope.runs.compute.methods import RUN_METHODS
@@ -85,6 +86,29 @@ def test_padded_batches_of_short_and_long_texts(minilm: identiscope.Model) -> No
     sentences = PASSAGE.split(". ")
     texts = ["Yes", sentences[0], (sentences[0], sentences[1]), PASSAGE]
     check(minilm, texts, [(0, 3), (3, 7), (5, 11)])
+
+
+@pytest.mark.filterwarnings("ignore:the rank of heads")
+def test_as_many_tokens_as_channels_are_taken_together(
+    minilm: identiscope.Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A square T of full rank leaves nothing null, which the bound proves in most layers: those need no spectrum."""
+    words_of = PASSAGE.split(" ")
+    text = next(
+        text
+        for text in (" ".join(words_of[:count]) for count in range(len(words_of)))
+        if len(minilm.tokenizer(text)["input_ids"]) == 32
+    )
+    alone: list[int] = []
+    factorised = attention_from_gram._from_spectrum
+
+    def counted(part: Any, texts: torch.Tensor, *given: Any) -> None:
+        alone.extend(set(texts.tolist()))
+        factorised(part, texts, *given)
+
+    monkeypatch.setattr(attention_from_gram, "_from_spectrum", counted)
+    check(minilm, [text, "Yes"], [(0, 3), (5, 11)])
+    assert len(alone) < 3  # of six layers
 
 
 @pytest.mark.parametrize(

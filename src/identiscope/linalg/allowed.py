@@ -36,6 +36,16 @@ class AllowedKeys:
             return False
         return bool((self.stop.diff() == 1).all())
 
+    @cached_property
+    def whole(self) -> Tensor:
+        """Boolean [query, key] of all queries, made once."""
+        return self.block(slice(0, self.queries))
+
+    @cached_property
+    def seen_by(self) -> Tensor:
+        """How many queries may look at each key."""
+        return self.whole.sum(0)
+
     def to(self, device: torch.device) -> "AllowedKeys":
         """The same on a device."""
         if self.start.device == device:

@@ -48,8 +48,12 @@ class Moved:
 
     def of_keys(self, keys: slice) -> Tensor:
         """The same of all heads for some keys, [key, head, model]."""
-        values = self.value[:, keys].double().repeat_interleave(self.group, 0)
-        return torch.einsum("hkc,hcm->khm", values, self._maps)
+        return (self._values(keys) @ self._maps).transpose(0, 1)
+
+    def _values(self, keys: slice = slice(None)) -> Tensor:
+        """The values of some keys in float64, for each head its own: [head, key, channel]."""
+        values = self.value[:, keys].double()
+        return values if self.group == 1 else values.repeat_interleave(self.group, 0)
 
     def _shaped(self, parts: Tensor) -> Tensor:
         parts = parts * self.factor
@@ -83,7 +87,7 @@ class Moved:
 
     def moved_part(self) -> Tensor:
         """What attention brings to each query from all keys together, [query, model], without the output's bias."""
-        return self._joined(self.attention @ self.value.double().repeat_interleave(self.group, 0))
+        return self._joined(self.attention @ self._values())
 
     def _joined(self, context: Tensor) -> Tensor:
         """What heads make of [head, query, channel] together, [query, model], in one product."""
@@ -94,7 +98,7 @@ class Moved:
     def itself(self) -> Tensor:
         """What attention brings to each query from its own place, [query, model]; queries and keys are the same."""
         weights = self.attention.diagonal(dim1=1, dim2=2)[..., None]
-        return self._joined(weights * self.value.double().repeat_interleave(self.group, 0))
+        return self._joined(weights * self._values())
 
 
 def moved(
@@ -126,19 +130,20 @@ def part_sizes(parts: Moved) -> Tensor:
         some = slice(begin, min(begin + block, keys))
         vectors = parts.of_keys(some)
         gram = vectors @ vectors.mT
-        weights = parts.attention[:, :, some].permute(2, 1, 0).contiguous()
-        squares[:, some] = torch.linalg.vecdot(weights @ gram, weights).T
+        weights = parts.attention[:, :, some].permute(2, 0, 1).contiguous()
+        squares[:, some] = ((gram @ weights) * weights).sum(1).T
     sizes = squares.clamp(min=0).sqrt() * parts.scale
-    if parts.own_part is not None:
-        sizes.diagonal().copy_((parts.itself + parts.own_part).norm(dim=-1))
+    own = parts.own_part
+    if own is not None:
+        sizes.diagonal().copy_((parts.itself + own).norm(dim=-1))
     return sizes
 
 
 def mixing_ratio(parts: Moved) -> Tensor:
     """‖from other tokens‖ / (‖from other tokens‖ + ‖from its own‖) of each query (Kobayashi et al. 2021), [query]."""
-    own = parts.itself
+    own, stream = parts.itself, parts.own_part
     context = (parts.moved_part() - own).norm(dim=-1)
-    own = own if parts.own_part is None else own + parts.own_part
+    own = own if stream is None else own + stream
     ratio: Tensor = context / (context + own.norm(dim=-1))
     return ratio
 

@@ -53,6 +53,9 @@ VERTEX_ROUNDING = 4e-15
 #: The feasibility HiGHS is asked for; the vertex that is made of what it found is better than that.
 PROGRAM_FEASIBILITY = 1e-9
 
+#: A cone program that ends with a wider gap than this, in units of its costs, is held against the exact programs too.
+CONE_GAP = 1e-6
+
 #: A sum of weights whose least is at most this, in parts of the row sum, can be zero: no program tells the two apart.
 LEAST_DENOMINATOR = PROGRAM_FEASIBILITY
 
@@ -153,3 +156,15 @@ def stacked_margin(rows: int, relative: float) -> float:
     True
     """
     return max(_LEAST_MARGIN, STACKED_MARGIN * max(rows, 1) / 2000 * min(1.0, GRAM_FLOOR / relative) ** 2)
+
+
+#: By how much of its largest number what a rewritten model returns may move: some thousand roundings in each precision,
+#: far below what a wrong rewriting does (0.1 and more). In float64 every step of both passes is taken in float64.
+REWRITTEN_IN_FLOAT64, REWRITTEN_IN_FLOAT32 = 1e-10, 1e-4
+
+#: Two answers, as shares of their sizes, are the same if they differ by at most this in total variation: a reader of a
+#: hundredth does not see it, and rounding in float32 stays below it.
+SAME_ANSWER = 1e-2
+
+#: An answer is linear in attention if its slope and what the slope foretells hold to this, relative to the largest.
+LINEAR_ANSWER = 1e-6

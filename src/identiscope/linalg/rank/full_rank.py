@@ -34,12 +34,18 @@ def head_products(factor: ProjectionFactor) -> HeadProducts:
 class FullRank:
     """proven [text, head]: T has full column rank and no large condition, and [T,1] the rank simplex_rank [text, head].
 
-    inverse [text, kv_head, channel, channel] is G⁻¹: V·G⁻¹·Vᵀ projects on col(V) = col(T).
+    root [text, kv_head, channel, channel] is L⁻¹ with L·Lᵀ = G: the columns of V·L⁻ᵀ are an orthonormal basis of
+    col(V) = col(T).
     """
 
     proven: Tensor
     simplex_rank: Tensor
-    inverse: Tensor
+    root: Tensor
+
+    @property
+    def inverse(self) -> Tensor:
+        """G⁻¹ [text, kv_head, channel, channel]: V·G⁻¹·Vᵀ projects on col(V)."""
+        return self.root.mT @ self.root
 
 
 def full_column_rank(
@@ -61,8 +67,8 @@ def full_column_rank(
         return tensor if group == 1 else tensor.repeat_interleave(group, 1)
 
     lower, failed = torch.linalg.cholesky_ex(gram)
-    identity = torch.eye(channels, dtype=gram.dtype, device=gram.device)
-    inverse = torch.cholesky_inverse(torch.where((failed == 0)[..., None, None], lower, identity))
+    root = _inverse(lower, failed)
+    inverse = root.mT @ root
     trace, inverse_trace = (matrix.diagonal(dim1=-2, dim2=-1).sum(-1) for matrix in (gram, inverse))
     # An inverse of a Gram matrix loses the square of its condition.
     solvable = (failed == 0) & (trace * inverse_trace * GRAM_FLOOR**2 < 1)
@@ -83,7 +89,7 @@ def full_column_rank(
     # What is nearly singular would show the rounding of the context enlarged: better taken from weights in float64.
     well = squares * torch.where(square, least, extended) < ENLARGED_ROUNDING**2
     rank = torch.full_like(proven, channels, dtype=torch.long) + (~square).long()
-    return FullRank(proven & simplex & well, rank, inverse)
+    return FullRank(proven & simplex & well, rank, root)
 
 
 def independent_rows(values: Tensor, lengths: Tensor, heads: HeadProducts, precision: torch.dtype) -> Tensor:
@@ -106,12 +112,18 @@ def independent_rows(values: Tensor, lengths: Tensor, heads: HeadProducts, preci
     beyond = (torch.arange(values.shape[2], device=values.device) >= lengths[:, None]).double()
     gram = gram + torch.diag_embed(beyond[:, None] * (trace / lengths[:, None])[..., None])
     lower, failed = torch.linalg.cholesky_ex(gram)
-    identity = torch.eye(values.shape[2], dtype=gram.dtype, device=gram.device)
-    safe = torch.where((failed == 0)[..., None, None], lower, identity)
-    least = torch.cholesky_inverse(safe).diagonal(dim1=-2, dim2=-1).sum(-1)
+    least = _inverse(lower, failed).square().sum((-2, -1))
     cutoff = _cutoffs(lengths, values.shape[-1], heads.factor.model, precision).square()
     proven: Tensor = (failed == 0) & (cutoff * trace * least < 1)
     return proven
+
+
+def _inverse(lower: Tensor, failed: Tensor) -> Tensor:
+    """L⁻¹ of Cholesky factors; one of those that failed."""
+    identity = torch.eye(lower.shape[-1], dtype=lower.dtype, device=lower.device)
+    safe = torch.where((failed == 0)[..., None, None], lower, identity)
+    inverse: Tensor = torch.linalg.solve_triangular(safe, identity, upper=False)
+    return inverse
 
 
 def _cutoffs(lengths: Tensor, channels: int, model: int, precision: torch.dtype) -> Tensor:

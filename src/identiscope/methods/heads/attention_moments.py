@@ -19,7 +19,7 @@ from identiscope.linalg.moments import CellsOf, Moments, no_moments
 from identiscope.linalg.rank.column_space import ColumnSpace, Spectrum, column_space, spectrum_of
 from identiscope.linalg.rank.coordinates import Coordinates, coordinates
 from identiscope.linalg.rank.full_rank import HeadProducts
-from identiscope.linalg.rank.prefix.projection import PrefixProjection, RowSums
+from identiscope.linalg.rank.prefix.projection import PrefixProjections, RowSums
 from identiscope.linalg.rank.prefix.ranks import prefix_ranks
 from identiscope.linalg.simplex.raw_rows import RawRows as SoftmaxRows
 from identiscope.methods.heads.row_rank import row_rank
@@ -109,23 +109,22 @@ def _of_prefixes(
     """Add all rows to the sums; the ranks of T and [T,1]."""
     (plain, ones), queries, ranks = points, len(raw.lengths), []
     keys = torch.ones(1, plain.points.shape[1])
-    projection, with_ones = (PrefixProjection(of, keys) for of in prefix_ranks(plain, ones, products, queries))
+    projections = PrefixProjections(*prefix_ranks(plain, ones, products, queries), keys)
     for rows in raw.blocks(0, queries):
         weights, raw_sums = raw.rows(rows)
         lengths, whole = raw.lengths[rows], (raw_sums.total, raw_sums.squares)
         target = plain.weighted(weights)
-        projected = projection.rows(target, weights, left=sums[0].needs_cells)
-        given = _with_sums(plain, ones, target, raw_sums.total)
-        extended = with_ones.rows(given, weights, left=merged.within(rows))
+        left = (sums[0].needs_cells, merged.within(rows))
+        projected, extended = projections.rows(target, raw_sums.total, weights, left=left)
         ranks.append((projected.rank, extended.rank))
 
         def kept(places: Tensor, weights: Tensor = weights, found: RowSums = extended) -> Tensor:
-            return with_ones.cells(found, weights, torch.arange(weights.shape[2]), places)
+            return found.cells(weights, places=places)
 
         merged.add(rows, weights, kept)
 
         def cells(keys: Tensor, weights: Tensor = weights, projected: RowSums = projected) -> Tensor:
-            return projection.cells(projected, weights, keys)
+            return projected.cells(weights, keys)
 
         sums[0].add_projected(
             rows, lengths, whole, (projected.columns[..., 0], projected.squares), _at(weights, cells, lengths)

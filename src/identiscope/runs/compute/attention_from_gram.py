@@ -1,68 +1,36 @@
 """Attention statistics of many texts at once, where all tokens of a text see each other.
 
-If T has full rank, A⊥ = O·G⁻¹·Vᵀ with G = VᵀV, so its norm, sums and means follow from d_v×d_v matrices, for all texts
-and heads at once: no cell of it is formed. Heads whose rank a bound does not prove are factorised one text at a time.
+If T has full rank, and G = VᵀV = L·Lᵀ, the columns of Q = V·L⁻ᵀ are an orthonormal basis of col(T), and A⊥ = P·Qᵀ with
+P = O·L⁻ᵀ. So its norm, sums and means follow from P and Q, for all texts and heads at once: no cell of it is formed.
+Heads whose rank a bound does not prove are factorised by themselves.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
-from itertools import groupby
-from math import log
 
 import torch
 from torch import Tensor
 
 from identiscope.capture.watch.calls import Call
 from identiscope.capture.watch.kernel import repeat_heads
-from identiscope.linalg.copies import no_merged_sums
+from identiscope.linalg.copies import merged_squares, spread_rows
+from identiscope.linalg.devices import on_cpu
 from identiscope.linalg.rank.column_space import column_space
 from identiscope.linalg.rank.coordinates import coordinates
 from identiscope.linalg.rank.full_rank import HeadProducts, full_column_rank, independent_rows
 from identiscope.linalg.rank.projection_factor import ProjectionFactor
 from identiscope.linalg.tolerance import VARIANCE_FLOOR
 from identiscope.runs.compute.batch_tokens import BatchTokens
-from identiscope.runs.compute.merged_from_gram import KeptRows, MergedRows, merged_null_share, merged_rows
+from identiscope.runs.compute.gram_part import GramPart, RawText, parts, raw_text
+from identiscope.runs.compute.merged_from_gram import KeptRows
 from identiscope.runs.compute.text_sums import tokens_columns
-
-#: Cells of raw attention held at once: about what a processor's own cache holds.
-_BLOCK_CELLS = 2**18
-
-#: Numbers of values held at once.
-_PART_NUMBERS = 2**22
-
-#: A logit that leaves no weight, and that times no weight is zero, as minus infinity would not be.
-_NO_WEIGHT = -1e9
-
-
-@dataclass(frozen=True, eq=False)
-class _Part:
-    """Some texts of a call, as long as the longest: query and key [text, head, token, channel], value [text, kv_head,
-    token, channel] and context in float64 and zero behind a text's end, lengths [text], real [text, token], types
-    [text, type, token]. `real_here` is `real` on the CPU, which decides what is computed next.
-    """
-
-    query: Tensor
-    key: Tensor
-    value: Tensor
-    context: Tensor
-    position: Tensor | None
-    lengths: Tensor
-    real: Tensor
-    real_here: Tensor
-    types: Tensor
-    merged: MergedRows
 
 
 def statistics_from_gram(call: Call, tokens: BatchTokens, layer: HeadProducts) -> dict[str, Tensor] | None:
     """The columns [text, head] of a call in which all tokens of a text see each other; None where they do not."""
     if not _same_keys(call, tokens.real):
         return None
-    parts = []
-    for chosen in _parts(call, tokens):
-        part = _part(call, tokens, chosen)
-        parts.append(_columns(part, *_raw_and_effective(part, layer, call)))
-    return {name: torch.cat([columns[name] for columns in parts]) for name in parts[0]}
+    of_parts = [_columns(part, *_raw_and_effective(part, layer, call.value.dtype)) for part in parts(call, tokens)]
+    return {name: torch.cat([columns[name] for columns in of_parts]) for name in of_parts[0]}
 
 
 def _same_keys(call: Call, real: Tensor) -> bool:
@@ -73,98 +41,6 @@ def _same_keys(call: Call, real: Tensor) -> bool:
         return bool(real.all())
     real = real.to(call.bias.allowed.device)
     return bool(((call.bias.allowed == real[:, None, None, :]) | ~real[:, None, :, None]).all())
-
-
-def _parts(call: Call, tokens: BatchTokens) -> Iterator[slice]:
-    """Texts to take together: not too many, and all of them with fewer tokens than channels or none."""
-    lengths = tokens.lengths
-    size = max(1, _PART_NUMBERS // (call.query.shape[1] * max(lengths) * call.value.shape[-1]))
-    first = 0
-    for _, run in groupby(length < call.value.shape[-1] for length in lengths):
-        end = first + len(list(run))
-        for begin in range(first, end, size):
-            yield slice(begin, min(begin + size, end))
-        first = end
-
-
-def _part(call: Call, tokens: BatchTokens, chosen: slice) -> _Part:
-    used = tokens.real[chosen].any(0).nonzero()[:, 0]
-    # A batch is padded on one side, so one slice holds the texts.
-    span = slice(int(used[0]), int(used[-1]) + 1)
-    real = tokens.real[chosen, span]
-    device, position = call.query.device, call.bias.position
-    if position is not None:
-        position = position[chosen] if len(position) > 1 else position
-        position = (position if position.shape[-2] == 1 else position[:, :, span])[..., span]
-    dtype = torch.promote_types(call.query.dtype, torch.float32)
-
-    def taken(tensor: Tensor, dtype: torch.dtype) -> Tensor:
-        # One run of memory, and a copy: products of strided views would copy them each time.
-        part = tensor[chosen, :, span]
-        return torch.empty(part.shape, dtype=dtype, device=device).copy_(part)
-
-    value, context = taken(call.value, torch.float64), taken(call.context, torch.float64)
-    for index in (~real.all(1)).nonzero()[:, 0].tolist():
-        value[index][:, ~real[index]] = 0
-        context[index][:, ~real[index]] = 0
-    return _Part(
-        query=taken(call.query, dtype),
-        key=repeat_heads(taken(call.key, dtype), call.query.shape[1]),
-        value=value,
-        context=context,
-        position=position,
-        lengths=real.sum(1).to(device),
-        real=real.to(device),
-        real_here=real,
-        types=tokens.types[chosen, :, span].double().to(device),
-        merged=merged_rows(real, tokens.copies[chosen, span]),
-    )
-
-
-def _raw(part: _Part, call: Call, kept: KeptRows | None) -> dict[str, Tensor]:
-    """Of the raw attention, in the precision of the pass but at least float32: sums over its cells, [text, head].
-
-    kept: what it is compared with where equal tokens are added up.
-    """
-    size = max(1, _BLOCK_CELLS // (part.query.shape[1] * part.real.shape[1] ** 2))
-    blocks = []
-    for begin in range(0, len(part.real), size):
-        some = slice(begin, begin + size)
-        used = part.real_here[some].any(0).nonzero()[:, 0]
-        blocks.append(_raw_block(part, call, kept, some, slice(int(used[0]), int(used[-1]) + 1)))
-    return {name: torch.cat([block[name] for block in blocks]) for name in blocks[0]}
-
-
-def _raw_block(part: _Part, call: Call, kept: KeptRows | None, some: slice, span: slice) -> dict[str, Tensor]:
-    """Of some texts of a part, within the span of places that they use."""
-    dtype, inside = part.query.dtype, part.real[some, span]
-    # The smaller factor is scaled.
-    logits = (part.query[some, :, span] * call.scale) @ part.key[some, :, span].mT
-    if call.softcap is not None:
-        logits = torch.tanh(logits / call.softcap) * call.softcap
-    if part.position is not None:
-        position = part.position[some] if len(part.position) > 1 else part.position
-        logits += (position if position.shape[-2] == 1 else position[:, :, span])[..., span].to(dtype)
-    real, padded = inside[:, None, None, :].to(dtype), not bool(part.real_here[some, span].all())
-    if padded:
-        logits += (1 - real) * _NO_WEIGHT
-    logarithm = torch.log_softmax(logits, -1)
-    weights = logarithm.exp()
-    rows, lengths = inside[:, None].double(), part.lengths[some, None].double()
-    entropy = -logarithm.mul_(weights).sum(-1)
-    received = (real @ weights)[..., 0, :].double()
-    own = (weights.diagonal(dim1=-2, dim2=-1) * rows).sum(-1)
-    merged = {} if kept is None else {"merged": merged_null_share(part.merged, weights, kept, some, span)}
-    weights -= 1 / lengths[..., None, None].to(dtype)
-    if padded:
-        weights *= real
-    return merged | {
-        "entropy": (entropy * rows).sum(-1) / log(2) / lengths,
-        "types": received @ part.types[some, :, span].mT / lengths[..., None],
-        "self": own / lengths,
-        # A row of n weights has the mean 1/n, so this is the spread around the mean of all cells.
-        "spread": (torch.linalg.vector_norm(weights, dim=-1).double().square() * rows).sum(-1),
-    }
 
 
 @dataclass(frozen=True, eq=False)
@@ -186,94 +62,98 @@ class _Effective:
     merged: Tensor
 
 
-def _raw_and_effective(part: _Part, layer: HeadProducts, call: Call) -> tuple[dict[str, Tensor], _Effective]:
-    precision, lengths = call.value.dtype, part.lengths
-    heads, channels = part.query.shape[1], part.value.shape[-1]
+def _raw_and_effective(part: GramPart, layer: HeadProducts, precision: torch.dtype) -> tuple[RawText, _Effective]:
+    lengths, heads, channels = part.lengths, part.query.shape[1], part.value.shape[-1]
     keys = lengths[:, None].double()
-    if int(part.real_here.sum(1).max()) < channels:
+    if part.value.shape[2] <= channels:
         # Independent rows: nothing is null, and the effective attention is the raw one.
-        raw = _raw(part, call, None)
+        raw = raw_text(part, None)
         proven = independent_rows(part.value, lengths, layer, precision)
         rank = lengths[:, None].repeat(1, heads)
-        own, types = raw["self"] * keys, raw["types"] * keys[..., None]
-        same, none = (raw["spread"] + 1, own, types), torch.zeros_like(own)
+        own, types = raw.own * keys, raw.types * keys[..., None]
+        squares = raw.spread + 1
         sums = _Effective(
-            rank, same[0], keys.repeat(1, heads), *same[1:], rank.clone(), *(one.clone() for one in (*same, none)),
-        )  # fmt: skip
-    else:
-        added = part.value.sum(2)
-        found = full_column_rank(part.value.mT @ part.value, added, lengths, layer, precision)
-        proven = found.proven
-        inverse, value, added = (
-            repeat_heads(tensor, heads) for tensor in (found.inverse, part.value, added[..., None])
+            rank=rank,
+            squares=squares,
+            total=keys.repeat(1, heads),
+            own=own,
+            types=types,
+            simplex_rank=rank.clone(),
+            simplex_squares=squares.clone(),
+            simplex_own=own.clone(),
+            simplex_types=types.clone(),
+            merged=torch.zeros_like(own),
         )
-        weight = inverse @ part.context.sum(2)[..., None]
-        squares = ((part.context.mT @ part.context) * inverse).sum((-2, -1))
-        own = ((value.mT @ part.context) * inverse).sum((-2, -1))
-        types = (part.types[:, None] @ (value @ weight))[..., 0]
-        more, direction, along = _along_ones(part, inverse, value, added, found.simplex_rank > channels)
-        chosen = part.merged.rows.to(value.device)[:, None].expand(-1, heads, -1)
-        context = part.context.gather(2, chosen[..., None].expand(-1, -1, -1, channels))
-        left = torch.cat([context @ inverse, along.gather(2, chosen)[..., None]], -1)
-        raw = _raw(part, call, KeptRows(left, torch.cat([value, direction[..., None]], -1)))
+    else:
+        found = full_column_rank(part.value.mT @ part.value, part.value.sum(2), lengths, layer, precision)
+        proven, turning = found.proven, found.root.mT
+        basis = part.value @ turning
+        left, right = part.context @ repeat_heads(turning, heads), repeat_heads(basis, heads)
+        along, direction = _along_ones(part, basis, left, heads)
+        more = (found.simplex_rank > channels)[..., None]
+        along, direction = torch.where(more, along, 0), torch.where(more, direction, 0)
+        dtype = part.query.dtype
+        kept = (torch.cat([of, one[..., None]], -1).to(dtype) for of, one in ((left, along), (right, direction)))
+        raw = raw_text(part, KeptRows(*kept))
+        # What the keys receive from all rows together.
+        received = (right @ left.sum(2)[..., None])[..., 0]
+        with_ones = received + direction * along.sum(-1, keepdim=True)
+        squares, own = left.square().sum((-2, -1)), (left * right).sum((-2, -1))
+        by_type = part.types.mT
         sums = _Effective(
             rank=torch.full_like(found.simplex_rank, channels),
             squares=squares,
-            total=(weight * added).sum((-2, -1)),
+            total=received.sum(-1),
             own=own,
-            types=types,
+            types=received @ by_type,
             simplex_rank=found.simplex_rank,
-            simplex_squares=squares + more[0],
-            simplex_own=own + more[1],
-            simplex_types=types + more[2],
-            merged=raw["merged"],
+            simplex_squares=squares + along.square().sum(-1),
+            simplex_own=own + (along * direction).sum(-1),
+            simplex_types=with_ones @ by_type,
+            merged=raw.merged,
         )
-    for text in (~proven.all(1)).nonzero()[:, 0].tolist():
-        _from_spectrum(part, text, (~proven[text]).nonzero()[:, 0], layer.factor, call, sums)
+    texts, chosen = (~proven).nonzero().unbind(1)
+    for length in lengths[texts].unique().tolist():
+        of_it = lengths[texts] == length
+        _from_spectrum(part, texts[of_it], chosen[of_it], length, layer.factor, precision, sums)
     return raw, sums
 
 
-def _along_ones(
-    part: _Part, inverse: Tensor, value: Tensor, added: Tensor, more: Tensor
-) -> tuple[tuple[Tensor, Tensor, Tensor], Tensor, Tensor]:
-    """What the one direction that [T,1] has more than T adds to Σa², Σa_ii and Σa by type; more: where it has one.
+def _along_ones(part: GramPart, basis: Tensor, left: Tensor, heads: int) -> tuple[Tensor, Tensor]:
+    """The one direction that [T,1] has more than T, and how much of it is in each row, both [text, head, token].
 
-    That direction is u = 1 − P·1, P the projector on col(T), and a·u = a·1 − (A⊥)·1 = 1 − o·G⁻¹·(Vᵀ1). It comes, too,
-    [text, head, token], and with it how much of it is in each row, a·u/‖u‖², zero where there is none.
+    That direction is u/‖u‖ with u = 1 − P·1, P the projector on col(T); a·u = a·1 − (A⊥)·1, and rows of A sum to one.
     """
-    along, rows = inverse @ added, part.real[:, None].double()
-    direction, missing = ((1 - (points @ along)[..., 0]) * rows for points in (value, part.context))
-    length = torch.where(more, direction.square().sum(-1), 1)
-    by_type = (direction[:, :, None] * part.types[:, None]).sum(-1)
-    parts = (missing.square().sum(-1), (missing * direction).sum(-1), missing.sum(-1)[..., None] * by_type)
-    squares, own, types = (
-        torch.where(
-            more.view(*more.shape, *[1] * (one.ndim - 2)), one / length.view(*length.shape, *[1] * (one.ndim - 2)), 0
-        )
-        for one in parts
-    )
-    return (squares, own, types), direction, torch.where(more[..., None], missing / length[..., None], 0)
-
-
-def _product(left: Tensor, right: Tensor, places: Tensor) -> Tensor:
-    return left[:, places.to(left.device)] @ right.mT
+    ones = basis.sum(2)[..., None]
+    direction = part.real[:, None] - (basis @ ones)[..., 0]
+    length = direction.square().sum(-1, keepdim=True).sqrt()
+    unit = direction / torch.where(length > 0, length, 1)
+    missing = part.real[:, None] - (left @ repeat_heads(ones, heads))[..., 0]
+    unit, length = (repeat_heads(one[..., None], heads)[..., 0] for one in (unit, length))
+    return missing / torch.where(length > 0, length, 1), unit
 
 
 def _from_spectrum(
-    part: _Part, text: int, heads: Tensor, factor: ProjectionFactor, call: Call, sums: _Effective
+    part: GramPart,
+    texts: Tensor,
+    heads: Tensor,
+    length: int,
+    factor: ProjectionFactor,
+    precision: torch.dtype,
+    sums: _Effective,
 ) -> None:
-    """Some heads of one text, whatever their rank: replace what stands in the sums.
+    """Some heads [pair] of some texts [pair] of one length, whatever their rank: replace what stands in the sums.
 
     Where T is nearly singular, the rounding of the context that the pass computed would show enlarged: it is computed
     anew, in float64.
     """
-    inside, group = part.real[text], part.query.shape[1] // part.value.shape[1]
-    value = part.value[text, heads // group][:, inside]
+    group = part.query.shape[1] // part.value.shape[1]
+    value = part.value[texts, heads // group, :length]
     own = ProjectionFactor(factor.triangle[heads], factor.norm[heads], factor.model)
-    weights = _weights(part, call, text, heads, inside)
+    weights = part.weights(texts, heads, length)
     context = weights @ value
-    plain, ones = (coordinates(value, own, call.value.dtype, with_ones=flag) for flag in (False, True))
-    types = part.types[text][:, inside]
+    plain, ones = (coordinates(value, own, precision, with_ones=flag) for flag in (False, True))
+    types = part.types[texts, :, :length]
     for points, prefix in ((plain, ""), (ones, "simplex_")):
         space = column_space(points)
         left, right = space.left(points.target(context, None)), space.right
@@ -287,32 +167,16 @@ def _from_spectrum(
         if not prefix:
             replaced["total"] = (right.sum(1, keepdim=True) @ turned)[:, 0, 0]
         else:
-            merged = no_merged_sums(
-                len(heads), weights.shape[1], part.merged.copies[text, part.real_here[text]], left.device
-            )
-            rows = slice(0, weights.shape[1])
-            merged.add(rows, weights, partial(_product, left, right))
-            sums.merged[text, heads] = merged.share
+            rows, copies = spread_rows(length), part.merged.copies[on_cpu(texts), :length]
+            null, whole = merged_squares(weights, left[:, rows.to(left.device)] @ right.mT, copies, rows)
+            sums.merged[texts, heads] = null.sum(1) / whole.sum(1)
         for name, values in replaced.items():
-            getattr(sums, prefix + name)[text, heads] = values
+            getattr(sums, prefix + name)[texts, heads] = values
 
 
-def _weights(part: _Part, call: Call, text: int, heads: Tensor, inside: Tensor) -> Tensor:
-    """Raw attention [head, query, key] of some heads of one text, in float64."""
-    query, key = (tensor[text, heads][:, inside].double() for tensor in (part.query, part.key))
-    logits = (query * call.scale) @ key.mT
-    if call.softcap is not None:
-        logits = torch.tanh(logits / call.softcap) * call.softcap
-    if part.position is not None:
-        position = part.position[text if len(part.position) > 1 else 0].double()[..., inside]
-        position = position if position.shape[-2] == 1 else position[:, inside]
-        logits = logits + (position if len(position) == 1 else position[heads])
-    return torch.softmax(logits, -1)
-
-
-def _columns(part: _Part, raw: dict[str, Tensor], projected: _Effective) -> dict[str, Tensor]:
+def _columns(part: GramPart, raw: RawText, projected: _Effective) -> dict[str, Tensor]:
     lengths, keys = part.lengths[:, None], part.lengths[:, None].double()
-    spread, squares = raw["spread"], raw["spread"] + 1
+    spread, squares = raw.spread, raw.spread + 1
     # ⟨A, A⊥⟩ = ‖A⊥‖², a projection being orthogonal, and the rows of A sum to one.
     effective_spread = projected.squares - (projected.total / keys).square()
     shared = projected.squares - projected.total / keys
@@ -334,8 +198,8 @@ def _columns(part: _Part, raw: dict[str, Tensor], projected: _Effective) -> dict
         "merged_null_share": projected.merged,
         "null_share": (1 - projected.squares / squares).clamp(min=0),
         "correlation": torch.where(defined, correlation, torch.nan),
-        "entropy": raw["entropy"],
-        **tokens_columns("raw", raw["types"], raw["self"], part.types),
+        "entropy": raw.entropy,
+        **tokens_columns("raw", raw.types, raw.own, part.types),
         **tokens_columns(
             "simplex", projected.simplex_types / keys[..., None], projected.simplex_own / keys, part.types
         ),

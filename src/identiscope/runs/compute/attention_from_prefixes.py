@@ -11,7 +11,7 @@ from torch import Tensor
 from identiscope.capture.watch.calls import Call
 from identiscope.linalg.rank.coordinates import coordinates
 from identiscope.linalg.rank.full_rank import HeadProducts
-from identiscope.linalg.rank.prefix.projection import PrefixProjection, RowSums
+from identiscope.linalg.rank.prefix.projection import PrefixProjections, RowSums
 from identiscope.linalg.rank.prefix.ranks import prefix_ranks
 from identiscope.linalg.simplex.raw_rows import RawRows
 from identiscope.runs.compute.text_sums import TextSums, no_sums
@@ -51,10 +51,9 @@ def sums_from_prefixes(
     plain = coordinates(value, layer.factor)
     ones = coordinates(value, layer.factor, with_ones=True)
     ranks, with_ones = prefix_ranks(plain, ones, layer, count)
-    columns = torch.cat([torch.ones(1, count), types.double()])
-    projection, simplex = PrefixProjection(ranks, columns), PrefixProjection(with_ones, columns)
+    projections = PrefixProjections(ranks, with_ones, torch.cat([torch.ones(1, count), types.double()]))
     of_text = no_sums(len(context), ranks.lengths, len(types), copies)
-    short = min(count, max(projection.open_rows, simplex.open_rows, int(_SHORT * channels)))
+    short = min(count, max(projections.open_rows, int(_SHORT * channels)))
     dtype = torch.promote_types(call.query.dtype, torch.float32)
     received = torch.zeros(len(context), count, dtype=torch.float64)
     for begin, end, precision in ((0, short, torch.float64), (short, count, dtype)):
@@ -64,13 +63,14 @@ def sums_from_prefixes(
             # A context in half precision is too coarse: that of the weights, then.
             exact = precision == torch.float64 or context.dtype != dtype
             target = plain.weighted(weights.double()) if exact else context[:, rows].double()
-            open_weights = weights if end == short else None
             merged = of_text.merged.within(rows)
-            extended = simplex.rows(ones.target(target, sums.total), open_weights, left=merged)
-            of_text.add_sums(rows, sums, projection.rows(target, open_weights), extended)
+            effective, extended = projections.rows(
+                target, sums.total, weights if end == short else None, left=(False, merged)
+            )
+            of_text.add_sums(rows, sums, effective, extended)
 
             def kept(places: Tensor, weights: Tensor = weights, extended: RowSums = extended) -> Tensor:
-                return simplex.cells(extended, weights.double(), torch.arange(weights.shape[2]), places)
+                return extended.cells(weights, places=places)
 
             of_text.merged.add(rows, weights, kept)
     of_text.types[0] += received @ types.double().mT

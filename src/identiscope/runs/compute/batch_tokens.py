@@ -17,6 +17,8 @@ class BatchTokens:
 
     copies [text, place] are numbers of groups: equal tokens of a text are of one group.
 
+    words are the tokens of each text themselves.
+
     `cls` and `sep` are the tokenizer's own, whatever it calls them; `special` are all special tokens, these included.
     """
 
@@ -26,6 +28,7 @@ class BatchTokens:
     types: Tensor
     lengths: list[int]
     copies: Tensor
+    words: tuple[tuple[str, ...], ...] = ()
 
     def places(self, text: int) -> Tensor:
         """Where one text is."""
@@ -44,4 +47,5 @@ def batch_tokens(labels: Sequence[Labels], width: int, tokenizer: Any) -> BatchT
         copies[number, places] = torch.tensor([groups.setdefault(token, len(groups)) for token in label.tokens])
         real[number, places] = True
         types[number, :, places] = torch.tensor([flags[name] for name in BatchTokens.TYPES])
-    return BatchTokens(real, types, [len(label.positions) for label in labels], copies)
+    lengths, words = [len(label.positions) for label in labels], tuple(label.tokens for label in labels)
+    return BatchTokens(real, types, lengths, copies, words)

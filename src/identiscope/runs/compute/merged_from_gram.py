@@ -19,12 +19,11 @@ class MergedRows:
     counted: Tensor
 
 
-def merged_rows(real: Tensor, copies: Tensor) -> MergedRows:
-    """Which rows of each text are looked at; real, copies [text, token]."""
-    of_texts = [one.nonzero()[:, 0] for one in real]
-    of_texts = [places[spread_rows(len(places))] for places in of_texts]
+def merged_rows(lengths: Tensor, copies: Tensor) -> MergedRows:
+    """Which rows of each text are looked at; lengths [text], copies [text, token]."""
+    of_texts = [spread_rows(length) for length in lengths.tolist()]
     most = max(len(rows) for rows in of_texts)
-    rows, counted = torch.zeros(len(real), most, dtype=torch.long), torch.zeros(len(real), most, dtype=torch.bool)
+    rows, counted = torch.zeros(len(lengths), most, dtype=torch.long), torch.zeros(len(lengths), most, dtype=torch.bool)
     for number, places in enumerate(of_texts):
         rows[number, : len(places)], counted[number, : len(places)] = places, True
     return MergedRows(copies, rows, counted)
@@ -32,30 +31,29 @@ def merged_rows(real: Tensor, copies: Tensor) -> MergedRows:
 
 @dataclass(frozen=True, eq=False)
 class KeptRows:
-    """What is left of raw attention projected on col([T,1]), in some rows: left·rightᵀ.
-
-    left [text, head, row, column], right [text, head, token, column]; the last column is of the one direction that
-    [T,1] has more than T.
-    """
+    """What is left of raw attention projected on col([T,1]): left·rightᵀ, both [text, head, token, column]."""
 
     left: Tensor
     right: Tensor
 
-    def cells(self, some: slice, span: slice) -> Tensor:
-        """Of some texts, within a span of places: [text, head, row, token]."""
-        found: Tensor = self.left[some] @ self.right[some, :, span].mT
-        return found
 
-
-def merged_null_share(looked_at: MergedRows, weights: Tensor, kept: KeptRows, some: slice, span: slice) -> Tensor:
-    """The null share with equal tokens added up, [text, head], of weights [text, head, query, key]."""
-    heads = weights.shape[1]
-    rows, counted = looked_at.rows[some], looked_at.counted[some]
+def merged_squares_of(looked_at: MergedRows, weights: Tensor, kept: KeptRows, some: slice, rows: slice) -> Tensor:
+    """‖A∥S‖² and ‖AS‖² [2, text, head] of weights [text, head, row, key]: of some texts, and some consecutive rows."""
+    texts, heads = weights.shape[:2]
+    places, counted = looked_at.rows[some], looked_at.counted[some]
+    counted = counted & (places >= rows.start) & (places < rows.stop)
+    here = counted.any(0)
+    if not bool(here.any()):
+        return weights.new_zeros(2, texts, heads, dtype=torch.float64)
+    places, counted = places[:, here], counted[:, here]
+    left = kept.left[some]
+    if places.shape[1] < left.shape[2]:
+        chosen = places.to(left.device)[:, None, :, None].expand(-1, heads, -1, left.shape[3])
+        left = left.gather(2, chosen)
+    cells = (left @ kept.right[some].mT).flatten(0, 1)
+    groups = looked_at.copies[some].repeat_interleave(heads, 0)
     # Rows that are not counted may be anywhere.
-    places = (rows - span.start).clamp(min=0).repeat_interleave(heads, 0)
-    groups = looked_at.copies[some, span].repeat_interleave(heads, 0)
-    kept_cells = kept.cells(some, span).flatten(0, 1)
-    null, whole = merged_squares(weights.flatten(0, 1), kept_cells, groups, places)
-    flags = counted[:, None].to(null)
-    null, whole = ((sums.view(len(rows), heads, -1) * flags).sum(-1) for sums in (null, whole))
-    return null / whole
+    within = (places - rows.start).clamp(0, weights.shape[2] - 1).repeat_interleave(heads, 0)
+    sums = torch.stack(merged_squares(weights.flatten(0, 1), cells, groups, within)).view(2, texts, heads, -1)
+    squares: Tensor = (sums * counted[:, None].to(sums)).sum(-1)
+    return squares

@@ -236,40 +236,48 @@ def sweep(
     points: Numbers,
     begin: int,
     end: int,
+    first: int,
     triangle: Numbers,
     targets: Numbers,
     squares: Numbers,
     own: Numbers,
     sums: Numbers,
+    plain_left: Numbers,
+    plain_solved: Flags,
     left: Numbers,
     solved: Flags,
 ) -> None:
     """Rotate keys `begin` to `end` into the triangle, and project the row of attention that ends at each of them.
 
-    `points` [key, column] are the values, then columns to sum over, then zeros up to a multiple of eight; `targets`
-    [head, row, channel] are A·V of the last keys among these. Written are, of A⊥ = y: Σy² [head, row], y at the last
-    key [head, row], Σy·column [head, row, column], and, of the rows that are to be `solved` [row], w with y = V·w into
-    `left` [head, row, channel], which has no rows where none is.
+    `points` [key, column] are the values, a one, then columns to sum over, then zeros up to a multiple of eight;
+    `targets` [head, row, channel + 1] are A·[V,1] of the last keys among these. From the row `first` on are written, of
+    y = A⊥ on col(V) and of y on col([V,1]), which the last pivot makes of it: Σy² and y at the last key
+    [head, 2, row], Σy·column [head, 2, row, column], and, of the rows that are to be solved [row], w with y = V·w into
+    `plain_left` [head, row, channel], and y = [V,1]·w into `left` [head, row, channel + 1]. Either has no rows where
+    none is to be solved.
     """
-    heads, rows, channels = targets.shape
-    width, wanted = np.uintp(points.shape[1]), sums.shape[2]
-    channel_count, eight = np.uintp(channels), np.uintp(8)
-    row, right, solutions = np.zeros(width), np.zeros((heads, channels)), np.zeros((heads, channels))
+    heads, rows, pivots = targets.shape
+    width, wanted, pivot_count = np.uintp(points.shape[1]), sums.shape[3], np.uintp(pivots)
+    channels, eight = pivot_count - np.uintp(1), np.uintp(8)
+    row, right, solutions = np.zeros(width), np.zeros((heads, width)), np.zeros((heads, pivots))
     totals = np.zeros((heads, 2))
-    across = np.zeros((heads, width - channel_count))
     skipped = end - begin - rows
     for key in range(begin, end):
         place = key - begin - skipped
         row[:] = points[key]
-        if place < 0:
-            for k in range(channel_count):
+        if place < first:
+            for k in range(pivot_count):
                 _rotate(triangle[k], row, k)
             continue
-        right[:] = targets[:, place]
+        # Behind the pivots, what is subtracted from zero is the sums over columns.
+        right[:, :pivots] = targets[:, place]
+        right[:, pivots:] = 0.0
         totals[:] = 0.0
-        across[:] = 0.0
         remaining = 1.0
-        for k in range(channel_count):
+        for k in range(pivot_count):
+            if k == channels:
+                squares[:, 0, place], own[:, 0, place] = totals[:, 0], totals[:, 1]
+                sums[:, 0, place] = -right[:, pivots : pivots + wanted]
             upper = triangle[k]
             cosine, sine, scale = _rotate(upper, row, k)
             # The last row of Q, in the basis in which the projected row is `value`.
@@ -277,30 +285,38 @@ def sweep(
             remaining *= cosine
             start = k - k % eight
             for head in range(heads):
-                rest, total = right[head], across[head]
+                rest = right[head]
                 value = rest[k] * scale
                 solutions[head, k] = value
                 totals[head, 0] += value * value
                 totals[head, 1] += value * last
-                for j in range(start, channel_count):
+                for j in range(start, width):
                     rest[j] -= value * upper[j]
-                for j in range(channel_count, width):
-                    total[j - channel_count] += value * upper[j]
-        squares[:, place], own[:, place] = totals[:, 0], totals[:, 1]
-        sums[:, place] = across[:, :wanted]
+        squares[:, 1, place], own[:, 1, place] = totals[:, 0], totals[:, 1]
+        sums[:, 1, place] = -right[:, pivots : pivots + wanted]
+        if plain_left.shape[1] and plain_solved[place]:
+            _solve(triangle, solutions, pivots - 1, right)
+            plain_left[:, place] = right[:, : pivots - 1]
         if left.shape[1] and solved[place]:
-            # From the last channel up, all heads together: each waits for its own number before.
-            right[:] = 0.0
-            for done in range(channel_count):
-                pivot = channel_count - np.uintp(1) - done
-                upper = triangle[pivot]
-                scale, start = 1 / upper[pivot], pivot - pivot % eight
-                for head in range(heads):
-                    solution, value = right[head], solutions[head, pivot]
-                    for j in range(start, channel_count):
-                        value -= upper[j] * solution[j]
-                    solution[pivot] = value * scale
-            left[:, place] = right
+            _solve(triangle, solutions, pivots, right)
+            left[:, place] = right[:, :pivots]
+
+
+@compiled
+def _solve(triangle: Numbers, given: Numbers, count: int, found: Numbers) -> None:
+    """Write w [head, pivot] with R·w = given, R the leading block of a triangle; what is behind it is overwritten."""
+    pivots, eight = np.uintp(count), np.uintp(8)
+    found[:] = 0.0
+    # From the last pivot up, all heads together: each waits for its own number before.
+    for done in range(pivots):
+        pivot = pivots - np.uintp(1) - done
+        upper = triangle[pivot]
+        scale, start = 1 / upper[pivot], pivot - pivot % eight
+        for head in range(len(given)):
+            solution, value = found[head], given[head, pivot]
+            for j in range(start, pivots):
+                value -= upper[j] * solution[j]
+            solution[pivot] = value * scale
 
 
 @compiled
