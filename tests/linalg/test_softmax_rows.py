@@ -9,8 +9,9 @@ from identiscope.linalg.simplex.softmax_compiled import LOWEST, softmax_rows
 
 
 def swept(logits, lengths, sinks):
-    weights, sums = logits.copy(), np.full((4, *logits.shape[:2]), np.nan)
+    weights, sums = logits.copy(), np.full((5, *logits.shape[:2]), np.nan)
     received = np.ones((logits.shape[0], logits.shape[2]))
+    lengths = np.ascontiguousarray(np.broadcast_to(lengths, logits.shape[:2]))
     softmax_rows(weights, lengths, sinks.astype(logits.dtype), LOWEST[logits.dtype], sums, received)
     return weights, sums, received - 1
 
@@ -44,6 +45,11 @@ def test_weights_and_their_sums(dtype, seed, keys, spread, with_sinks):
             assert abs(sums[1, head, row] - (exact**2).sum()) <= slack
             assert abs(sums[2, head, row] - nats) <= slack * (1 + np.log(length + 1))
             assert sums[3, head, row] == found[length - 1]
+            spread = ((exact - exact.mean()) ** 2).sum()
+            # Weights are off relative to their size, which is more than that of what is left without their mean.
+            size = np.sqrt((exact**2).sum())
+            off = slack * (1 + (top - given_logits.max())) * size
+            assert abs(sums[4, head, row] - spread) <= off * (np.sqrt(spread) + off) + np.finfo(dtype).tiny
             total_received[head] += found
     assert np.abs(received - total_received).max() <= 1e-14
 
@@ -53,3 +59,9 @@ def test_a_logit_that_is_not_a_number_is_not_hidden():
     logits[0, 0, 3] = np.nan
     weights, sums, _ = swept(logits, np.array([40]), np.array([-np.inf]))
     assert np.isnan(weights).all() and np.isnan(sums[0]).all()
+
+
+def test_a_row_that_sees_nothing_has_no_weight():
+    weights, sums, received = swept(np.ones((1, 2, 3)), np.array([2, 0]), np.array([-np.inf]))
+    assert (weights[0, 1] == 0).all() and (sums[:, 0, 1] == 0).all()
+    assert received.sum() == pytest.approx(1)

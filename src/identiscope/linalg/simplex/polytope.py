@@ -1,4 +1,4 @@
-"""All attention rows with the same output as one given row."""
+"""All attention rows with the same output as one given row, or with one that is at most so far from it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from identiscope.linalg.allowed import check_attention
+from identiscope.linalg.simplex.cone import ConePrograms, box_bounds
 from identiscope.linalg.simplex.constraints import SimplexConstraints
 from identiscope.linalg.simplex.row_programs import RowPrograms
 
@@ -31,7 +32,8 @@ class Certificate:
 class RowPolytope:
     """{a ≥ 0, a·[T,1] = row·[T,1]} of one head and query, over its `allowed` keys (indices of the full row).
 
-    `basis` [allowed, direction] spans col([T,1]), `points` [allowed, channel] is T up to rotation.
+    `basis` [allowed, direction] spans col([T,1]), `points` [allowed, channel] is T up to rotation. With a `radius`
+    above zero the output may move by so much: {a ≥ 0, Σa = Σrow, ‖(a − row)·T‖ ≤ radius}.
     """
 
     row: np.ndarray
@@ -39,6 +41,12 @@ class RowPolytope:
     points: np.ndarray
     allowed: np.ndarray
     keys: int
+    radius: float = 0.0
+
+    @property
+    def fixed(self) -> bool:
+        """Whether the row is the only one."""
+        return len(self.row) == 1 or (self.radius == 0 and self.freedom == 0)
 
     @property
     def freedom(self) -> int:
@@ -47,11 +55,25 @@ class RowPolytope:
 
     def best(self, cost: np.ndarray) -> np.ndarray:
         """Row over the allowed keys of least cost."""
-        return self._programs.best(cost)
+        return self.best_with_gap(cost)[0]
+
+    def best_with_gap(self, cost: np.ndarray) -> tuple[np.ndarray, float]:
+        """The same, and by how much less one may cost at most: nothing where the output stays, which is exact."""
+        if self.radius > 0:
+            return self._cone.best_with_gap(cost)
+        return self._programs.best(cost), 0.0
+
+    def box(self, cost: np.ndarray) -> tuple[tuple[float, float], tuple[float, float]]:
+        """Outer and inner bounds of the least and the most of a cost, by linear programs over boxes."""
+        return box_bounds(self.points, self.row, self.radius, cost)
 
     @cached_property
     def _programs(self) -> RowPrograms:
         return RowPrograms(self.basis, self.row)
+
+    @cached_property
+    def _cone(self) -> ConePrograms:
+        return ConePrograms(self.points, self.row, self.radius, self.basis)
 
     def full(self, row: np.ndarray) -> Tensor:
         """A row over the allowed keys as a row over all keys."""
@@ -88,7 +110,7 @@ def worst_certificate(certificates: Sequence[Certificate]) -> Certificate:
     )
 
 
-def row_polytope(constraint: SimplexConstraints, row: Tensor, inside: Tensor) -> RowPolytope:
+def row_polytope(constraint: SimplexConstraints, row: Tensor, inside: Tensor, radius: float = 0.0) -> RowPolytope:
     """Polytope of one row of raw attention [key], over the keys where `inside` [key] is true."""
     check_attention(row, inside)
     return RowPolytope(
@@ -97,4 +119,5 @@ def row_polytope(constraint: SimplexConstraints, row: Tensor, inside: Tensor) ->
         constraint.rows.numpy(),
         inside.nonzero()[:, 0].numpy(),
         len(row),
+        radius,
     )

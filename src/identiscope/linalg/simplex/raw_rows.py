@@ -14,12 +14,14 @@ _BLOCK_CELLS = 2**19
 
 @dataclass(frozen=True, eq=False)
 class RawSums:
-    """Of some rows [head, row]: Σa, Σa², the entropy in nats, and the weight of the last key that the row sees."""
+    """Of some rows [head, row]: Σa, Σa², the entropy in nats, the weight of the last key that the row sees, and the sum
+    of the squares of what is left of the weights without their mean."""
 
     total: Tensor
     squares: Tensor
     entropy: Tensor
     last: Tensor
+    spread: Tensor
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,6 +30,7 @@ class RawRows:
 
     query [head, query, channel] and key [kv_head, key, channel] are in the precision that the weights are to have,
     float32 or float64. position [head or 1, query or 1, key] is added to the logits; sinks [head] take weight.
+    room: flat memory for as many weights as will be asked for at once, if that is not a block of `blocks`.
     """
 
     query: Tensor
@@ -37,10 +40,23 @@ class RawRows:
     softcap: float | None = None
     position: Tensor | None = None
     sinks: Tensor | None = None
+    room: Tensor | None = None
+
+    def of_head(self, place: int) -> "RawRows":
+        """The head in one place alone; in the same memory, so its weights are there until others are asked for."""
+        group = place // (len(self.query) // len(self.key))
+        own = slice(place, place + 1)
+        position = self.position if self.position is None or len(self.position) == 1 else self.position[own]
+        return RawRows(
+            self.query[own], self.key[group : group + 1], self.lengths, self.scale, self.softcap, position,
+            None if self.sinks is None else self.sinks[own], self._room,
+        )  # fmt: skip
 
     @cached_property
     def _room(self) -> Tensor:
         """Memory for a block, which is slow to get anew for each."""
+        if self.room is not None:
+            return self.room
         heads, keys = len(self.query), int(self.lengths.max())
         return self.query.new_empty(max(_BLOCK_CELLS, heads * keys))
 
@@ -60,8 +76,6 @@ class RawRows:
         The weights are there until the next rows are asked for. received [head, key], in float64, is added to: what
         each key has received from these rows.
         """
-        from identiscope.linalg.simplex.softmax_compiled import LOWEST, softmax_rows
-
         lengths = self.lengths[rows]
         stop = int(lengths.max())
         value_heads, heads = len(self.key), len(self.query)
@@ -75,9 +89,22 @@ class RawRows:
         if self.position is not None:
             position = self.position if self.position.shape[-2] == 1 else self.position[..., rows, :]
             cells += position[..., :stop].to(cells.dtype)
-        weights = cells.numpy()
-        sinks = np.full(heads, -np.inf, weights.dtype) if self.sinks is None else self.sinks.to(cells.dtype).numpy()
-        sums = torch.empty(4, *cells.shape[:2], dtype=torch.float64)
-        gathered = np.empty((heads, 0)) if received is None else received.numpy()
-        softmax_rows(weights, lengths.numpy(), sinks, LOWEST[weights.dtype], sums.numpy(), gathered)
-        return cells, RawSums(*sums)
+        return cells, softmax_in_place(cells, lengths.expand(heads, -1), self.sinks, received)
+
+
+def softmax_in_place(
+    cells: Tensor, lengths: Tensor, sinks: Tensor | None = None, received: Tensor | None = None
+) -> RawSums:
+    """Turn logits [head, row, key] on the CPU into weights, each row over its first `lengths` [head, row] keys.
+
+    sinks [head] take weight. received [head, key], in float64, is added to: what each key has received.
+    """
+    from identiscope.linalg.simplex.softmax_compiled import LOWEST, softmax_rows
+
+    weights, heads = cells.numpy(), len(cells)
+    taking = np.full(heads, -np.inf, weights.dtype) if sinks is None else sinks.to(cells.dtype).numpy()
+    sums = torch.empty(5, *cells.shape[:2], dtype=torch.float64)
+    gathered = np.empty((heads, 0)) if received is None else received.numpy()
+    # One layout of memory in all calls, for which one function is compiled.
+    softmax_rows(weights, lengths.contiguous().numpy(), taking, LOWEST[weights.dtype], sums.numpy(), gathered)
+    return RawSums(*sums)

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from identiscope.linalg.simplex.cone import cone_rows, lean_points
 from identiscope.linalg.simplex.highs_program import HighsPrograms
 from identiscope.linalg.simplex.row_programs import PERIOD
 
@@ -52,6 +53,26 @@ def row_bounds(basis: np.ndarray, rows: np.ndarray, groups: np.ndarray | None = 
     of_rows.lower[known] = np.minimum(lower * total[known, None], weight[known])
     of_rows.upper[known] = np.maximum(upper * total[known, None], weight[known])
     return of_rows
+
+
+def cone_bounds(points: np.ndarray, rows: np.ndarray, radii: np.ndarray, groups: np.ndarray | None = None) -> RowBounds:
+    """The same for rows whose output may move: ‖(a' − a)·points‖ ≤ radius [row], points [key, channel] shared by all.
+
+    >>> found = cone_bounds(np.array([[0.0], [1.0]]), np.array([[0.5, 0.5]]), np.array([0.25]))
+    >>> found.lower.round(6).tolist(), found.upper.round(6).tolist()
+    ([[0.25, 0.25]], [[0.75, 0.75]])
+    """
+    keys = rows.shape[1]
+    groups = np.arange(keys) if groups is None else np.asarray(groups, dtype=np.int64)
+    together = np.eye(int(groups.max()) + 1)[groups]
+    weight = rows @ together
+    lower, upper = weight.copy(), weight.copy()
+    lean = lean_points(points)
+    for group, cost in enumerate(together.T):
+        wanted = np.broadcast_to(cost, rows.shape)
+        lower[:, group] = np.minimum(cone_rows(lean, rows, radii, wanted, lean=True).rows @ cost, lower[:, group])
+        upper[:, group] = np.maximum(cone_rows(lean, rows, radii, -wanted, lean=True).rows @ cost, upper[:, group])
+    return RowBounds(weight, lower, upper)
 
 
 def row_extremes(basis: np.ndarray, rows: np.ndarray, costs: np.ndarray) -> RowBounds:

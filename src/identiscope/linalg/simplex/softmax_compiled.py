@@ -31,9 +31,10 @@ def softmax_rows(
 ) -> None:
     """Turn logits [head, row, key] into weights, each row over its first keys, and add up what they say.
 
-    `lengths` [row] are how many keys a row sees; what is behind them becomes zero. `sinks` [head] are logits that take
-    weight and are no key, minus infinity for none; `lowest` is of `LOWEST`. Written are `sums` [4, head, row]: Σa, Σa²,
-    the entropy in nats and the last weight. To `received` [head, key] each row adds its weights, unless it has no keys.
+    `lengths` [head, row] are how many keys a row sees; what is behind them becomes zero. `sinks` [head] are logits that
+    take weight and are no key, minus infinity for none; `lowest` is of `LOWEST`. Written are `sums` [5, head, row]: Σa,
+    Σa², the entropy in nats, the last weight, and Σ(a − ā)² with ā the mean of the row's weights. A row that sees
+    nothing has sums of zero. To `received` [head, key] each row adds its weights, unless it has no keys.
     """
     heads, rows, width = logits.shape
     kind, one = logits.dtype.type, np.uintp(1)
@@ -42,7 +43,11 @@ def softmax_rows(
         sink = sinks[head]
         for place in range(rows):
             # An unsigned index cannot count from the end, and a loop that may not do so runs on vectors.
-            row, count = logits[head, place], np.uintp(lengths[place])
+            row, count = logits[head, place], np.uintp(lengths[head, place])
+            if count == 0:
+                row[:] = kind(0)
+                sums[:, head, place] = 0.0
+                continue
             largest[:] = sink
             whole = count - count % lanes
             for begin in range(np.uintp(0), whole, lanes):
@@ -65,8 +70,11 @@ def softmax_rows(
             if sink > -np.inf:
                 everything += _exponential(max(sink - top, lowest))
             scale = kind(1) / everything
+            mean, spread = total * scale / kind(count), kind(0)
             for j in range(count):
-                row[j] *= scale
+                weight = row[j] * scale
+                row[j] = weight
+                spread += (weight - mean) * (weight - mean)
             if received.shape[1]:
                 for j in range(count):
                     received[head, j] += row[j]
@@ -76,6 +84,7 @@ def softmax_rows(
             sums[1, head, place] = squares * scale * scale
             sums[2, head, place] = (total * np.log(everything) - weighted) * scale
             sums[3, head, place] = row[count - one]
+            sums[4, head, place] = spread
 
 
 def _exponential(_number: Any) -> Any:

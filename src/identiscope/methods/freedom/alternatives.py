@@ -122,7 +122,7 @@ def alternative_farthest(
         raise InputError(f"measure={measure!r} was given, expected 'total_variation' or 'jensen_shannon'")
     polytope = rows.polytope(query)
     row, best = polytope.row, polytope.row
-    if polytope.freedom == 0:
+    if polytope.fixed:
         return _alternative(polytope, query, row)
     together = _together(polytope, groups)
     generator = np.random.default_rng(seed)

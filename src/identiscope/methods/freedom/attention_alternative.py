@@ -20,7 +20,7 @@ from identiscope.methods.freedom.alternatives import (
     alternative_farthest,
     alternative_favouring,
 )
-from identiscope.methods.freedom.polytopes import HeadRows, head_rows, whole_numbers
+from identiscope.methods.freedom.polytopes import HeadRows, head_rows, output_radii, whole_numbers
 from identiscope.methods.freedom.realisable_alternative import realisable_alternative
 from identiscope.methods.maps.factored import RawRows
 from identiscope.progress import Progress
@@ -63,6 +63,7 @@ def attention_alternative(
     precision: torch.dtype | None = None,
     key_channels: int | None = None,
     copies: Tensor | None = None,
+    output_size: Tensor | None = None,
     *,
     how: How = "farthest",
     rows: int | Sequence[int] | None = None,
@@ -73,6 +74,7 @@ def attention_alternative(
     seed: int = 0,
     merged: bool = False,
     equal: Equal = "tokens",
+    epsilon: float = 0.0,
     progress: Progress | None = None,
 ) -> AttentionAlternative:
     """Another attention map of one head that gives the same output, on axes query and key.
@@ -83,12 +85,16 @@ def attention_alternative(
     position(s) to avoid or favour. direction: one number for each key. measure: by which `farthest` is judged.
     starts: how many searches `farthest` makes. seed: of these. merged: add up equal keys where a distance is taken, and
     avoid or favour a token with all its copies. equal: which keys are copies: those of one token (`tokens`), or those
-    whose rows of T are equal at the precision of the pass (`values`).
+    whose rows of T are equal at the precision of the pass (`values`). epsilon: by which share of the attention block's
+    output the head may move it (`farthest`, `avoid` and `favour`); 0 is not at all.
 
     `total_variation` and `jensen_shannon` [query] say how far each row is from the raw one, and
     `merged_total_variation` how far with equal keys added up: weight that moved to a copy of its key has not moved. The
     certificate of the changed rows is in the attributes: `least_weight`, `row_sum_error`, `output_error`,
     `output_error_relative`; and so are `rows_left_alone`, those of the rows that may see no such `token`.
+
+    With `epsilon` each row's output may move by ε times the length of the attention block's output there, b_O included;
+    `output_share` [query] is by how much it does. What that changes in the running model, `identiscope.prove` shows.
 
     `along` also gives `lambda_max` [query] (§3.3), the step along the direction whose part in the null space has
     length one, NaN for rows that were not asked for. `realisable` gives the factors of its logits, `logit_query`
@@ -107,7 +113,10 @@ def attention_alternative(
     sees = on_cpu(describe_allowed(allowed, queries, keys, value.device).block(slice(0, queries))).expand(queries, keys)
     chosen = list(range(queries)) if rows is None else _places(rows, "rows", "query rows", queries)
     tokens = [] if token is None else _places(token, "token", "key positions", keys)
-    head = head_rows(value, projection, raw, 0, queries, allowed, precision)
+    radii = output_radii(epsilon, output_size)
+    if radii is not None and how in ("along", "realisable"):
+        raise InputError(f"epsilon={epsilon} was given with how={how!r}, which keeps the output; leave it at 0.")
+    head = head_rows(value, projection, raw, 0, queries, allowed, precision, radii)
     groups = head.groups(equal, copies)
     if merged and tokens:
         tokens = torch.isin(groups, groups[tokens]).nonzero()[:, 0].tolist()
@@ -137,6 +146,10 @@ def attention_alternative(
     moving = [row for row in chosen if row not in left_alone]
     changed, certificate, distances, steps = _row_by_row(own, moving, finder, progress)
     extra = {"lambda_max": (("query",), steps)} if how == "along" else {}
+    if radii is not None:
+        moved = ((changed - own) @ (head.value[0].double() @ head.factor.triangle[0].mT)).norm(dim=-1)
+        size = radii / epsilon
+        extra["output_share"] = ("query",), torch.where(size > 0, moved / torch.where(size > 0, size, 1.0), 0.0)
     facts = certificate | {"rows_left_alone": left_alone}
     return AttentionAlternative(
         changed, own, distances[0], distances[1], _merged_distance(own, changed, groups), facts, extra

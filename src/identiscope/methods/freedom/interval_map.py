@@ -1,6 +1,7 @@
 """What every weight of a head may be, its output being what it is: the map of intervals."""
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -8,9 +9,9 @@ from torch import Tensor
 
 from identiscope.linalg.allowed import Allowed
 from identiscope.linalg.devices import on_cpu
-from identiscope.linalg.simplex.row_bounds import RowBounds, row_bounds
+from identiscope.linalg.simplex.row_bounds import RowBounds, cone_bounds, row_bounds
 from identiscope.methods.equal_keys import Equal
-from identiscope.methods.freedom.polytopes import HeadRows, head_rows
+from identiscope.methods.freedom.polytopes import HeadRows, head_rows, output_radii
 from identiscope.methods.maps.factored import RawRows
 from identiscope.progress import Progress
 
@@ -51,8 +52,10 @@ def interval_map(
     allowed: Allowed = None,
     precision: torch.dtype | None = None,
     copies: Tensor | None = None,
+    output_size: Tensor | None = None,
     *,
     equal: Equal = "tokens",
+    epsilon: float = 0.0,
     progress: Progress | None = None,
 ) -> IntervalMap:
     """The least and the most that every weight of one head may be, over all rows with the same output.
@@ -61,14 +64,16 @@ def interval_map(
     all of them. Keys that a query may not see have zeros. `attention_intervals` gives the rows that attain a bound.
 
     equal: which keys are copies: those of one token (`tokens`), or those whose rows of T are equal at the precision of
-    the pass (`values`).
+    the pass (`values`). epsilon: by which share of the attention block's output the head may move it, as for
+    `attention_intervals`; 0 is not at all.
 
     >>> from identiscope.methods.maps.factored import rows_of
     >>> attention = torch.tensor([[[0.5, 0.25, 0.25]]])
     >>> interval_map(torch.ones(1, 3, 1), torch.ones(1, 1, 1), rows_of(attention), 1).upper
     tensor([[1., 1., 1.]], dtype=torch.float64)
     """
-    rows = head_rows(value, projection, raw, 0, queries, allowed, precision)
+    radii = output_radii(epsilon, output_size)
+    rows = head_rows(value, projection, raw, 0, queries, allowed, precision, radii)
     groups = rows.groups(equal, copies)
     keys = value.shape[1]
     maps = np.zeros((6, queries, keys))
@@ -78,9 +83,13 @@ def interval_map(
         polytopes = [rows.polytope(query, row) for query, row in zip(some, block, strict=True)]
         basis, places = polytopes[0].basis, polytopes[0].allowed
         weights = np.stack([polytope.row for polytope in polytopes])
-        alone = row_bounds(basis, weights)
         _, own = np.unique(groups.numpy()[places], return_inverse=True)
-        merged = row_bounds(basis, weights, own) if own.max() + 1 < len(own) else alone
+        if radii is None:
+            bounds = partial(row_bounds, basis, weights)
+        else:
+            bounds = partial(cone_bounds, polytopes[0].points, weights, radii[some].numpy())
+        alone = bounds()
+        merged = bounds(own) if own.max() + 1 < len(own) else alone
         cells = np.ix_(np.array(some), places)
         for index, part in enumerate(_parts(alone)):
             maps[index][cells] = part

@@ -25,7 +25,8 @@ class Intervals:
     `lower_row` and `upper_row` [cell, key] are attention rows with the same output that attain the bounds.
     `freedom` is dim LN([T,1]) of the cell's row: 0 means that the interval is the weight itself. `copies` is how many
     keys of the row are equal to the cell's, itself included; `merged_weight`, `merged_lower` and `merged_upper` are of
-    their weights added up.
+    their weights added up. Where the output may move (`gap` is given), `gap` [cell] is by how much either bound may be
+    farther out at most, and `box` [cell, 4] the outer and inner bounds that boxes give, least and most of each.
     """
 
     query: Tensor
@@ -40,14 +41,22 @@ class Intervals:
     merged_weight: Tensor
     merged_lower: Tensor
     merged_upper: Tensor
+    gap: Tensor | None = None
+    box: Tensor | None = None
 
     def arrays(self) -> dict[str, tuple[tuple[str, ...], Tensor]]:
         """By name, with their axes."""
         by_cell = ["query", "key", "weight", "lower", "upper", "freedom", "copies"]
         by_cell += ["merged_weight", "merged_lower", "merged_upper"]
-        return {name: (("cell",), getattr(self, name)) for name in by_cell} | {
+        by_cell += [] if self.gap is None else ["gap"]
+        arrays: dict[str, tuple[tuple[str, ...], Tensor]]
+        arrays = {name: (("cell",), getattr(self, name)) for name in by_cell} | {
             name: (("cell", "all_keys"), getattr(self, name)) for name in ("lower_row", "upper_row")
         }
+        if self.box is not None:
+            names = ("outer_lower", "outer_upper", "inner_lower", "inner_upper")
+            arrays |= {name: (("cell",), column) for name, column in zip(names, self.box.T, strict=True)}
+        return arrays
 
 
 def intervals(
@@ -65,6 +74,8 @@ def intervals(
     top: int | None = None,
     equal: Equal = "tokens",
     copies: Tensor | None = None,
+    radii: Tensor | None = None,
+    box: bool = False,
     progress: Progress | None = None,
 ) -> Intervals:
     """[min, max] of weights over {a ≥ 0, a·[T,1] = A·[T,1]}: two linear programs per weight, often only one.
@@ -72,7 +83,9 @@ def intervals(
     Which weights: those of one `query` (all its allowed keys, or `keys`), some `cells` (query, key), the
     `top` largest weights of the head, or, with none of these, the whole head. They come in the order of `keys`
     or `cells`, the largest first with `top`. Which keys are copies of each other is `equal`: of one token (`copies`
-    [key] numbers these), or with the same row of T. `progress(done, total)` is called after each weight.
+    [key] numbers these), or with the same row of T. `progress(done, total)` is called after each weight. With `radii`
+    [query] the output of a row may move by so much, and the programs are over a second-order cone; `box`: give the
+    bounds of boxes, too.
 
     >>> from identiscope.methods.maps.factored import rows_of
     >>> attention = torch.tensor([[[0.5, 0.25, 0.25]]])
@@ -85,7 +98,7 @@ def intervals(
             "more than one of query, cells and top were given, or keys without a query; choose one query "
             "(with keys= for some of its weights), or cells, or top, or nothing for the whole head"
         )
-    rows = head_rows(value, projection, raw, head, queries, allowed, precision)
+    rows = head_rows(value, projection, raw, head, queries, allowed, precision, radii)
     groups = rows.groups(equal, copies).numpy()
     chosen = _chosen(rows, query, keys, cells, top)
     # Row by row, since all programs of a row share their constraints; put back in order at the end.
@@ -107,8 +120,12 @@ def intervals(
                 progress(done, total)
 
         parts.append(_of_row(rows.polytope(row), row, columns, groups, one_done))
+        if box:
+            parts[-1] += (_box_of_row(rows.polytope(row), columns),)
     order = torch.tensor([place for part in places.values() for place in part]).argsort()
-    return Intervals(*(torch.cat(field)[order] for field in zip(*parts, strict=True)))
+    fields = [torch.cat(field)[order] for field in zip(*parts, strict=True)]
+    # Where the output stays, programs are exact, and there is no gap to speak of.
+    return Intervals(*fields) if radii is not None else Intervals(*fields[:12])
 
 
 def _chosen(
@@ -155,23 +172,30 @@ def _of_row(
     position = {int(key): index for index, key in enumerate(polytope.allowed)}
     row, places = polytope.row, [position[key] for key in columns]
     single = np.eye(len(row))[places]
-    highest = []
-    for cost in single:
-        highest.append(polytope.best(-cost))
+    highest, gaps = [], np.zeros(len(places))
+    for index, cost in enumerate(single):
+        row_of_most, gaps[index] = polytope.best_with_gap(-cost)
+        highest.append(row_of_most)
         one_done()
-    known = list(highest)
-    lowest = [_least(polytope, cost, known) for cost in single]
+    known, lowest = list(highest), []
+    for index, cost in enumerate(single):
+        row_of_least, gap = _least(polytope, cost, known)
+        lowest.append(row_of_least)
+        gaps[index] = max(gaps[index], gap)
     own = groups[polytope.allowed]
     together = np.array([own == own[place] for place in places], dtype=np.float64)
     sizes = together.sum(1)
     # A key that has no copy is its own group. Copies ask for the same twice.
     merged_highest, merged_lowest = list(highest), list(lowest)
-    asked: dict[int, tuple[np.ndarray, np.ndarray]] = {}
-    for index in np.flatnonzero(sizes > 1):
+    asked: dict[int, tuple[np.ndarray, np.ndarray, float]] = {}
+    for index in np.flatnonzero(sizes > 1).tolist():
         group, cost = int(own[places[index]]), together[index]
         if group not in asked:
-            asked[group] = polytope.best(-cost), _least(polytope, cost, known)
-        merged_highest[index], merged_lowest[index] = asked[group]
+            most, gap_of_most = polytope.best_with_gap(-cost)
+            least, gap_of_least = _least(polytope, cost, known)
+            asked[group] = most, least, max(gap_of_most, gap_of_least)
+        merged_highest[index], merged_lowest[index], gap = asked[group]
+        gaps[index] = max(gaps[index], gap)
 
     def weights(costs: np.ndarray, rows: list[np.ndarray]) -> Tensor:
         return torch.from_numpy((costs * np.stack(rows)).sum(1))
@@ -189,16 +213,25 @@ def _of_row(
         torch.from_numpy(together @ row),
         weights(together, merged_lowest),
         weights(together, merged_highest),
+        torch.from_numpy(gaps),
     )
 
 
-def _least(polytope: RowPolytope, cost: np.ndarray, known: list[np.ndarray]) -> np.ndarray:
-    """A row of least cost ≥ 0. One of the corners that are known may do: with no weight where there is a cost."""
+def _box_of_row(polytope: RowPolytope, columns: list[int]) -> Tensor:
+    """Outer and inner bounds of some weights by boxes, [cell, 4]."""
+    bounds = [polytope.box((polytope.allowed == key).astype(np.float64)) for key in columns]
+    return torch.tensor([[*outer, *inner] for outer, inner in bounds], dtype=torch.float64)
+
+
+def _least(polytope: RowPolytope, cost: np.ndarray, known: list[np.ndarray]) -> tuple[np.ndarray, float]:
+    """A row of least cost ≥ 0, and its gap. One of the corners that are known may do: with no weight where there is a
+    cost."""
     zero = next((corner for corner in known if float(cost @ corner) == 0.0), None)
     if zero is not None:
-        return zero
-    known.append(polytope.best(cost))
-    return known[-1]
+        return zero, 0.0
+    row, gap = polytope.best_with_gap(cost)
+    known.append(row)
+    return row, gap
 
 
 def _allowed(rows: HeadRows, query: int) -> list[int]:

@@ -41,7 +41,10 @@ def whole_numbers(given: Any, name: str, expected: str) -> list[int]:
 
 @dataclass(frozen=True)
 class HeadRows:
-    """The attention rows of one head, their allowed keys, and what each must keep; on the CPU, but for `raw`."""
+    """The attention rows of one head, their allowed keys, and what each must keep; on the CPU, but for `raw`.
+
+    radii [query]: how far the output of each row may move; not at all without.
+    """
 
     value: Tensor
     factor: ProjectionFactor
@@ -50,6 +53,7 @@ class HeadRows:
     allowed: AllowedKeys
     precision: torch.dtype | None
     common: SimplexConstraints | None
+    radii: Tensor | None = None
 
     def row(self, query: int) -> Tensor:
         """Raw attention [key] of one query."""
@@ -69,7 +73,7 @@ class HeadRows:
         constraint = self.common
         if constraint is None:
             constraint = head_constraints(self.value[:, inside], self.factor, self.head, self.precision)
-        return row_polytope(constraint, row, inside)
+        return row_polytope(constraint, row, inside, 0.0 if self.radii is None else float(self.radii[query]))
 
 
 def head_rows(
@@ -80,8 +84,9 @@ def head_rows(
     queries: int | None = None,
     allowed: Allowed = None,
     precision: torch.dtype | None = None,
+    radii: Tensor | None = None,
 ) -> HeadRows:
-    """Describe one head; where all rows have all keys, its constraints are computed once.
+    """Describe one head; where all rows have all keys, its constraints are computed once. radii: see `HeadRows`.
 
     Linear programs are solved on the CPU, so all that they need is taken there here.
     """
@@ -91,4 +96,22 @@ def head_rows(
         raise InputError(f"head {head} was asked for, expected one of 0 to {len(factor.triangle) - 1}")
     described = describe_allowed(allowed, keys if queries is None else queries, keys, cpu)
     common = head_constraints(value, factor, head, precision) if described.everything else None
-    return HeadRows(value, factor, raw, head, described, precision, common)
+    return HeadRows(value, factor, raw, head, described, precision, common, radii)
+
+
+def output_radii(epsilon: float, output_size: Tensor | None) -> Tensor | None:
+    """How far the output of each row may move, [query]: a share ε of the length of the attention block's output.
+
+    >>> output_radii(0.01, torch.tensor([2.0])), output_radii(0.0, None)
+    (tensor([0.0200], dtype=torch.float64), None)
+    """
+    if isinstance(epsilon, bool) or not isinstance(epsilon, (int, float)) or not 0 <= epsilon < float("inf"):
+        raise InputError(
+            f"epsilon={epsilon!r} was given; expected a share of the output of 0 or more, such as 0.01 for one in a"
+            " hundred."
+        )
+    if epsilon == 0:
+        return None
+    if output_size is None:
+        raise InputError(f"epsilon={epsilon} was given without the size of the output that it is a share of.")
+    return float(epsilon) * on_cpu(output_size).double()
