@@ -3,12 +3,13 @@
 import re
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
 import identiscope
 from identiscope.capture.samples import PASSAGE
-from identiscope.judge.verdict import FIXED, NOTICEABLE, verdict
+from identiscope.judge.verdict import FIXED, NOTICEABLE, _reach, _sample_sentences, _spread_rows, verdict
 
 
 def test_what_a_weight_may_be_leads(minilm: identiscope.Model) -> None:
@@ -16,20 +17,23 @@ def test_what_a_weight_may_be_leads(minilm: identiscope.Model) -> None:
     told: list[tuple[int, int]] = []
     result = identiscope.attention_identifiability(trace)
     said = verdict(trace, result, candidates=6, progress=lambda done, total: told.append((done, total)))
-    # Six weights, and six rows.
-    assert told == [(step, 12) for step in range(1, 13)]
+    # Six weights, and a row for three of them.
+    assert told == [(step, 8) for step in range(1, 9)]
     sample = said.sample
     assert len(sample) == 6 and 0 < said.median_reach < 1
     assert (sample.lower <= sample.weight).all() and (sample.weight <= sample.upper).all()
     width = sample.merged_upper - sample.merged_lower
     one = sample.loc[width.idxmax()]
     to = repr(one.key_token) if one.copies == 1 else f"all {one.copies} {one.key_token!r}"
-    assert said.sentences[0] == (
-        f"The weight {one.merged_weight:.2f} from {one.query_token!r} to {to} (layer {one.layer}, head"
-        f" {one['head']}) may be anything from {one.merged_lower:.2f} to {one.merged_upper:.2f}, and the model would"
+    fixed = int((width < FIXED).sum())
+    lead = _sample_sentences(sampled(*[0.01] * fixed, *[0.3] * (6 - fixed)), 9)[0]
+    assert said.sentences[0] == lead and "of 6 larger attention weights looked into" in lead
+    assert said.sentences[1] == (
+        f"The loosest, {one.merged_weight:.2f} from {one.query_token!r} to {to} (layer {one.layer}, head"
+        f" {one['head']}), may be anything from {one.merged_lower:.2f} to {one.merged_upper:.2f}, and the model would"
         " answer the same."
     )
-    assert f"{int((width < FIXED).sum())} of them are fixed to within 0.05" in said.sentences[1]
+    assert "Certain means fixed to within 0.05" in said.sentences[2]
     whole = " ".join(said.sentences)
     assert "24 of 24 heads" in whole and f"{said.median_merged_null_share:.2f} of the squared" in whole
     assert f"equal tokens added up ({said.median_null_share:.2f} place by place)" in whole
@@ -47,7 +51,7 @@ def test_weight_that_only_moves_between_copies_is_fixed() -> None:
     tokens = ["a", "b", "to", "c", "d", "to", "e", "f"]
     trace = identiscope.from_arrays(attention[None, None], value[None, None], tokens=tokens)
     said = verdict(trace, identiscope.attention_identifiability(trace))
-    assert said.sentences[0].startswith("The larger weights can be taken as they are")
+    assert said.sentences[0].startswith("You can take it as it is: of ")
     assert "from one copy of a word to another" in " ".join(said.sentences)
     assert (said.sample.merged_upper - said.sample.merged_lower).max() < 1e-9
     np.testing.assert_allclose(said.sample.upper - said.sample.lower, 0.7, atol=1e-9)
@@ -67,7 +71,7 @@ def test_the_sample_is_drawn_from_all_noticeable_weights_between_words(minilm: i
         for query, key in np.argwhere(weights >= NOTICEABLE):
             count += query != key and not special[query] and not special[key]
     assert said.drawn_from == count
-    assert f"drawn at random from {count:,}" in said.sentences[1]
+    assert f"drawn at random from {count:,}" in said.sentences[2]
     assert (said.sample.weight >= NOTICEABLE).all() and (said.sample["query"] != said.sample["key"]).all()
     assert not any(special[place] for place in [*said.sample["query"], *said.sample["key"]])
 
@@ -100,7 +104,7 @@ def test_weights_that_are_all_fixed_are_said_to_be_so_first() -> None:
     said = verdict(trace, result)
     width = said.sample.merged_upper - said.sample.merged_lower
     assert (width < FIXED).all()
-    assert said.sentences[0].startswith("The larger weights can be taken as they are")
+    assert said.sentences[0].startswith("You can take it as it is: of ")
 
 
 @pytest.mark.parametrize("sharp", [1.0, 5.0])
@@ -108,4 +112,49 @@ def test_no_sentence_says_of_weights_what_is_only_true_of_heads(sharp: float) ->
     trace = arrays(sharp)
     said = verdict(trace, identiscope.attention_identifiability(trace))
     assert not re.search("not identifiable|weight has no effect", " ".join(said.sentences))
-    assert "may be anything from" in said.sentences[0]
+    assert "may be anything from" in said.sentences[1]
+
+
+def sampled(*widths: float) -> pd.DataFrame:
+    rows = [
+        {"layer": 1, "head": 2, "query_token": "a", "key_token": "b", "copies": 1, "merged_weight": 0.4,
+         "merged_lower": 0.1, "merged_upper": 0.1 + width, "lower": 0.1, "upper": 0.1 + width}
+        for width in widths
+    ]  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+@pytest.mark.parametrize(
+    ("fixed", "loose", "begins", "says"),
+    [
+        (8, 0, "You can take it as it is", "all are certain"),
+        (6, 2, "Most of it is certain", "6 are; the other 2 could be otherwise, and the model would answer the same"),
+        (7, 1, "Most of it is certain", "7 are; the other one could be otherwise"),
+        (5, 3, "Part of it is certain", "5 are; the other 3 could be"),
+        (3, 5, "Part of it is certain", "3 are; the other 5 could be"),
+        (1, 7, "Little of it is certain", "1 is; the other 7 could be"),
+        (0, 8, "Do not take it as it is", "none is certain. They could be otherwise"),
+    ],
+)
+def test_the_first_sentence_says_how_much_is_certain_by_a_stated_rule(
+    fixed: int, loose: int, begins: str, says: str
+) -> None:
+    lead = _sample_sentences(sampled(*[0.01] * fixed, *[0.3] * loose), 100)[0]
+    assert lead.startswith(begins) and says in lead and "of 8 larger attention weights" in lead
+
+
+def test_few_rows_say_how_far_a_row_can_move(minilm: identiscope.Model) -> None:
+    """The distances of the verdict are those of the method, row by row."""
+    trace = identiscope.trace(minilm, PASSAGE[:300], layers=[3])
+    result = identiscope.attention_identifiability(trace)
+    rows = _spread_rows(result, 4)
+    expected = [
+        float(
+            identiscope.attention_alternative(
+                trace, layer, head, rows=[query], starts=1, merged=True
+            ).merged_total_variation.max()
+        )
+        for layer, head, query in rows
+    ]
+    assert _reach(trace, result, rows, lambda: None) == pytest.approx(float(np.median(expected)), abs=1e-9)
+    assert len({head for _, head, _ in rows}) == 4

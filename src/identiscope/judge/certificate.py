@@ -19,16 +19,21 @@ if TYPE_CHECKING:
 class MapCertificate:
     """How far a map [query, key] is from being an alternative, and what may be put down to rounding (`tolerance`).
 
-    `masked_weight` is the largest weight on a key that its query may not see, which must be exactly zero.
+    `masked_weight` is the largest weight on a key that its query may not see, which must be exactly zero. Of a map that
+    may move the output by a share `epsilon` of the attention block's, `output_share` is the largest by which it does.
     """
 
     kept: Certificate
     masked_weight: float
     tolerance: float
+    epsilon: float = 0.0
+    output_share: float = 0.0
 
     @property
     def keeps_output(self) -> bool:
-        """Whether every row gives the output it gave. Written so that NaN does not."""
+        """Whether every row gives the output it gave, or one as near as it may be. Written so that NaN does not."""
+        if self.epsilon > 0:
+            return self.output_share <= self.epsilon * (1 + self.tolerance)
         return self.kept.output_error_relative <= self.tolerance
 
     @property
@@ -50,21 +55,33 @@ class MapCertificate:
             complaints.append(f"a row sum changes by {kept.row_sum_error:.3g} ({limit})")
         if self.masked_weight != 0:
             complaints.append(f"a key that its query may not see gets a weight of {self.masked_weight:.3g}")
-        if not self.keeps_output:
+        if not self.keeps_output and self.epsilon > 0:
+            complaints.append(
+                f"a row of it moves the attention block's output by {self.output_share:.3g} of its length (at most"
+                f" {self.epsilon:g} was allowed)"
+            )
+        elif not self.keeps_output:
             complaints.append(
                 f"a row of the head's output changes by {kept.output_error_relative:.3g} of itself ({limit})"
             )
         return complaints
 
 
-def certify_map(site: "Site", head: int, attention: Tensor) -> MapCertificate:
-    """The certificate of a map [query, key] (float64) in place of the site's own, computed in float64."""
+def certify_map(site: "Site", head: int, attention: Tensor, epsilon: float = 0.0) -> MapCertificate:
+    """The certificate of a map [query, key] (float64) in place of the site's own, computed in float64.
+
+    epsilon: by which share of the attention block's output each row may move it.
+    """
     transformed = site.value_of(head).double() @ site.projection[head].double()
     hidden = attention.masked_fill(site.allowed_keys(head), 0.0).abs()
+    moved, size = ((attention - site.attention(head)) @ transformed).norm(dim=-1), site.output_size()
+    share = torch.where(size > 0, moved / torch.where(size > 0, size, 1.0), torch.where(moved > 0, torch.inf, 0.0))
     return MapCertificate(
         certify(transformed, site.attention(head), attention),
         float(hidden.max()) if hidden.numel() else 0.0,
         alternative_tolerance(site.value.dtype),
+        epsilon,
+        float(share.max()),
     )
 
 
@@ -108,7 +125,7 @@ def check_finite(attention: Tensor) -> None:
         raise InputError("the map that was given has NaN or infinite entries; give one weight for each query and key.")
 
 
-def check_alternative(site: "Site", head: int, attention: Tensor) -> MapCertificate:
+def check_alternative(site: "Site", head: int, attention: Tensor, epsilon: float = 0.0) -> MapCertificate:
     """Refuse a map that is no alternative; the certificate of one that is."""
     check_finite(attention)
-    return refuse_broken(certify_map(site, head, attention), f"layer {site.layer}, head {head}")
+    return refuse_broken(certify_map(site, head, attention, epsilon), f"layer {site.layer}, head {head}")

@@ -22,6 +22,8 @@ from identiscope.judge.certificate import (
     refuse_broken,
 )
 from identiscope.linalg.devices import wide
+from identiscope.linalg.distances import total_variation
+from identiscope.linalg.random_rows import random_rows
 from identiscope.linalg.tolerance import ROUNDING_SLACK, least_rounding
 from identiscope.results import make_result
 
@@ -48,12 +50,13 @@ def prove(
     >>> proof = prove(model, text, 3, 5, attention_alternative(trace, 3, 5))
     >>> bool(proof.same), float(proof.ratio), proof.attrs["verdict"]
 
-    head: None for all heads of the layer together. alternative: what `attention_alternative` gave, or a map
-    [query, key]; of all heads, what `layer_alternative` gave, or maps [head, query, key]. In all three runs the heads'
-    context is computed whole as A'·V, in float64, and rounded to the model's precision. Changes are the largest
-    absolute difference over the largest original value, of the output of the head (of the layer, for all heads), the
-    last hidden states and the logits (NaN without). What the raw map changes is the floor: rounding alone. The random
-    map moves each row as far in total variation as the alternative, to other weights on the same keys.
+    head: None for all heads of the layer together. alternative: what `attention_alternative` gave, or a map [query,
+    key]; of all heads, what `layer_alternative` gave, or maps [head, query, key]. In all three runs the heads' context
+    is computed whole as A'·V, in float64, and rounded to the model's precision. Changes are the largest absolute
+    difference over the largest original value, of the output of the head (of the layer, for all heads), the last hidden
+    states and the logits (NaN without). An alternative that may move the output (`epsilon`) is held to that, and what
+    it changes is shown all the same. What the raw map changes is the floor: rounding alone. The random map moves each
+    row as far in total variation as the alternative, to other weights on the same keys.
 
     `same` is the verdict: every change is at most four times the floor (or the spacing of the model's numbers, where
     that is more), and the certificate says that the output is kept. `ratio` is how many times more the random
@@ -71,9 +74,10 @@ def prove(
     site = plain.site(layer, attention, stream)
     changed = _maps_of(alternative, site, head)
     raw = {one: site.attention(one) for one in changed}
-    certificate = _certified(site, head, changed, check=check)
+    epsilon = _epsilon(alternative)
+    certificate = _certified(site, head, changed, epsilon, check=check)
     other = {
-        one: random_perturbation(raw[one], site.allowed_keys(one), _distances(changed[one], raw[one]), seed + place)
+        one: random_rows(raw[one], site.allowed_keys(one), total_variation(changed[one], raw[one]), seed + place)
         for place, one in enumerate(changed)
     }
     # Where the text's own positions are among those the model runs on, by stream.
@@ -97,7 +101,7 @@ def prove(
         )
         rows[name] = _changes(plain, site, weights, rerun, places)
     judged = judge(rows, certificate, site.value.dtype)
-    moved = [max(float(_distances(one[at], raw[at]).max()) for at in raw) for one in maps.values()]
+    moved = [max(float(total_variation(one[at], raw[at]).max()) for at in raw) for one in maps.values()]
     arrays: dict[str, Any] = {
         measured: (("map",), [rows[name][measured] for name in maps]) for measured in MEASURED
     } | {"total_variation": (("map",), moved), "same": ((), judged.same), "ratio": ((), judged.ratio)}
@@ -113,23 +117,27 @@ def prove(
             "layer": layer, "head": head, "attention": site.kind, "seed": seed,
             "dtype": str(site.value.dtype).removeprefix("torch."), "verdict": judged.sentence, "rule": judged.rule,
             **asdict(certificate.kept), "masked_weight": certificate.masked_weight,
+            **({"epsilon": epsilon, "output_share": certificate.output_share} if epsilon else {}),
         },
     )  # fmt: skip
 
 
-def _certified(site: Site, head: int | None, changed: Mapping[int, Tensor], *, check: bool) -> MapCertificate:
+def _epsilon(alternative: xr.Dataset | Tensor) -> float:
+    """The share of the output by which an alternative says that it may move it."""
+    options = alternative.attrs.get("options", {}) if isinstance(alternative, xr.Dataset) else {}
+    return float(options.get("epsilon") or 0.0)
+
+
+def _certified(
+    site: Site, head: int | None, changed: Mapping[int, Tensor], epsilon: float, *, check: bool
+) -> MapCertificate:
     """The certificate, worked out anew; what fails it is refused, if it is to be checked."""
     if head is not None:
-        return (check_alternative if check else certify_map)(site, head, changed[head])
+        return (check_alternative if check else certify_map)(site, head, changed[head], epsilon)
     for cells in changed.values() if check else ():
         check_finite(cells)
     certificate = certify_layer(site, changed)
     return refuse_broken(certificate, f"layer {site.layer}") if check else certificate
-
-
-def _distances(one: Tensor, other: Tensor) -> Tensor:
-    """Total variation [query]."""
-    return 0.5 * (one - other).abs().sum(-1)
 
 
 Changes = dict[str, float]
@@ -157,8 +165,12 @@ def judge(rows: Mapping[str, Changes], certificate: MapCertificate, precision: t
     change, floor, random = (rows[name][shown] for name in ("alternative", "raw", "random"))
     ratio = random / max(change, floor, least)
     telling = "" if random > limits[shown] else ", which is no more than rounding: this run tells nothing"
+    first = f"Same within rounding: {'yes' if same else 'no'}."
+    if certificate.epsilon > 0:
+        within = "yes" if certificate.keeps_output else "no"
+        first = f"Within {certificate.epsilon:g} of the attention block's output: {within}."
     sentence = (
-        f"Same within rounding: {'yes' if same else 'no'}. The map that was given changes {MEASURED[shown]} by"
+        f"{first} The map that was given changes {MEASURED[shown]} by"
         f" {change:.1e}, the raw map put back the same way by {floor:.1e}, and a random map as far away by"
         f" {random:.1e}{telling}."
     )
@@ -272,27 +284,6 @@ def _logits_change(new: Tensor | None, old: Tensor | None, places: Mapping[str, 
     by_position = new.dim() == 2 and new.shape != old.shape
     stream = "decoder" if "decoder" in places else MAIN
     return _change(_unpadded(new, places.get(stream)) if by_position else new, old)
-
-
-def random_perturbation(raw: Tensor, allowed: Tensor, distance: Tensor, seed: int) -> Tensor:
-    """Move each row [query, key] towards random weights on its allowed keys, by a given total variation [query].
-
-    The direction is towards a random distribution with the row's own sum; where that is nearer than the
-    distance, towards all weight on the key that has least, which is as far as a row can go.
-    """
-    generator = torch.Generator().manual_seed(seed)
-    drawn = torch.rand(raw.shape, generator=generator, dtype=torch.float64).clamp(min=1e-12).to(raw.device)
-    # A power makes the target uneven, and so far from most rows.
-    drawn = torch.where(allowed, drawn**8, 0.0)
-    total = raw.sum(-1, keepdim=True)
-    aim = drawn / drawn.sum(-1, keepdim=True) * total
-    least = torch.where(allowed, raw, torch.inf).argmin(-1)
-    corner = torch.zeros_like(raw).scatter_(-1, least[:, None], total)
-    near = 0.5 * (aim - raw).abs().sum(-1) < distance
-    aim = torch.where(near[:, None], corner, aim)
-    reach = 0.5 * (aim - raw).abs().sum(-1)
-    step = torch.where(reach > 0, distance / torch.where(reach > 0, reach, 1.0), 0.0).clamp(max=1.0)
-    return raw + step[:, None] * (aim - raw)
 
 
 def _change(new: Tensor, old: Tensor) -> float:

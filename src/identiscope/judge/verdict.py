@@ -1,6 +1,6 @@
 """What the numbers say, in plain words."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -9,19 +9,27 @@ import pandas as pd
 import torch
 import xarray as xr
 from torch import Tensor
+from torch.nn import functional
 
-from identiscope.asking.ask import ask
 from identiscope.linalg.devices import on_cpu
+from identiscope.methods.fields import LayerFields, layer_fields
+from identiscope.methods.freedom.alternatives import alternative_farthest
+from identiscope.methods.freedom.intervals import intervals
+from identiscope.methods.freedom.polytopes import head_rows
 from identiscope.methods.heads.head_summary import map_summary
 from identiscope.progress import Progress
 from identiscope.token_text import shown_token
 
 if TYPE_CHECKING:
-    from identiscope.capture import Trace
+    from identiscope.capture import Site, Trace
 
 
 # How many weights between two words are looked at: two linear programs each.
 CANDIDATES = 24
+
+#: Of how many rows the farthest alternative is sought, one in so many candidates: a search takes as long as the
+#: intervals of two weights, and a median needs fewer.
+ROWS_PER_CANDIDATE = 1 / 3
 
 #: A weight from here on is one that a reader of a map would point at.
 NOTICEABLE = 0.1
@@ -82,7 +90,7 @@ def verdict(
         )
         return Verdict(sentences, heads, 0, merged, share, 0.0, pd.DataFrame(), 0)
     weights, drawn_from = _places(trace, result, candidates, seed)
-    rows = _spread_rows(result, candidates)
+    rows = _spread_rows(result, max(1, round(candidates * ROWS_PER_CANDIDATE)))
     done = 0
 
     def one_done() -> None:
@@ -95,6 +103,7 @@ def verdict(
     reach = _reach(trace, result, rows, one_done)
     sentences = (
         *_sample_sentences(sample, drawn_from),
+        *_copies_sentence(sample),
         f"Why: a row of attention is over {count} tokens, and a head's values have only {width} dimensions. In"
         f" {free} of {heads} heads rows can be exchanged for others that give the same output; a typical row can move"
         f" {reach:.2f} of its weight or more to other words (median of {len(rows)}).",
@@ -112,26 +121,58 @@ def _places(
 
     Where no weight is noticeable: the strongest of each head, largest first, drawn from 0.
     """
-    attention, stream = result.attrs["attention"], result.attrs["query_stream"]
-    special = torch.tensor(trace.streams[result.attrs["key_stream"]].special)
     between = _between_words(trace, result)
     noticeable: list[Tensor] = []
-    strongest: list[tuple[float, int, int, int, int]] = []
-    for layer in result["layer"].values.tolist():
-        site = trace.site(layer, attention, stream)
-        for head in site.heads:
-            weights = on_cpu(site.attention(head))
-            cells = ((weights >= NOTICEABLE) & between).nonzero()
-            noticeable.append(torch.cat([torch.tensor([[layer, head]]).expand(len(cells), 2), cells], 1))
-            summary = map_summary(weights, special)
-            strongest.append((summary.strongest, layer, head, summary.strongest_query, summary.strongest_key))
-    every = torch.cat(noticeable)
+    for layer, site in _sites(trace, result):
+        for heads, rows, weights in _row_blocks(site):
+            cells = ((weights >= NOTICEABLE) & between[rows, : weights.shape[2]]).nonzero()
+            # Layers need not have the same heads.
+            cells[:, 0] = torch.tensor(site.heads)[heads][cells[:, 0]]
+            noticeable.append(functional.pad(cells, (1, 0)) + torch.tensor([layer, 0, rows.start, 0]))
+    every = _in_order(torch.cat(noticeable))
     if len(every):
         order = torch.randperm(len(every), generator=torch.Generator().manual_seed(seed))[:candidates]
         chosen = every[order.sort().values].tolist()
         return [(layer, head, query, key) for layer, head, query, key in chosen], len(every)
+    special = torch.tensor(trace.streams[result.attrs["key_stream"]].special)
+    strongest: list[tuple[float, int, int, int, int]] = []
+    for layer, head, weights in _maps(trace, result):
+        summary = map_summary(weights, special)
+        strongest.append((summary.strongest, layer, head, summary.strongest_query, summary.strongest_key))
     largest = sorted(strongest, reverse=True)[:candidates]
     return [(layer, head, query, key) for _, layer, head, query, key in largest], 0
+
+
+def _sites(trace: "Trace", result: xr.Dataset) -> Iterator[tuple[int, "Site"]]:
+    for layer in result["layer"].values.tolist():
+        yield layer, trace.site(layer, result.attrs["attention"], result.attrs["query_stream"])
+
+
+def _maps(trace: "Trace", result: xr.Dataset) -> Iterator[tuple[int, int, Tensor]]:
+    """Layer, head and raw attention of every head."""
+    for layer, site in _sites(trace, result):
+        for head in site.heads:
+            yield layer, head, on_cpu(site.attention(head))
+
+
+def _row_blocks(site: "Site") -> Iterator[tuple[slice, slice, Tensor]]:
+    """Raw attention part by part: of which places of heads and which rows, and the weights [head, row, key].
+
+    Keys behind the last that these rows see may be left out. Made in compiled code where it can be, in a third of the
+    time.
+    """
+    made = layer_fields(site).softmax_rows
+    if made is None:
+        for place, head in enumerate(site.heads):
+            yield slice(place, place + 1), slice(0, site.queries), on_cpu(site.attention(head))[None]
+        return
+    for rows in made.blocks(0, site.queries):
+        yield slice(0, len(site.heads)), rows, made.rows(rows)[0]
+
+
+def _in_order(cells: Tensor) -> Tensor:
+    """Rows (layer, head, query, key) sorted by the first that differs."""
+    return torch.from_numpy(cells.numpy()[np.lexsort(cells.numpy().T[::-1])])
 
 
 def _between_words(trace: "Trace", result: xr.Dataset) -> Tensor:
@@ -142,24 +183,33 @@ def _between_words(trace: "Trace", result: xr.Dataset) -> Tensor:
     return cells.fill_diagonal_(False) if names[0] == names[1] else cells
 
 
+def _fields(trace: "Trace", result: xr.Dataset, layer: int, head: int) -> LayerFields:
+    """What one head's polytopes are made of."""
+    site = trace.site(layer, result.attrs["attention"], result.attrs["query_stream"])
+    return layer_fields(site).of_head(head)
+
+
+def _copies(trace: "Trace", result: xr.Dataset) -> Tensor:
+    """Which keys are the same token, of any layer: [key]."""
+    site = trace.site(int(result["layer"][0]), result.attrs["attention"], result.attrs["query_stream"])
+    return layer_fields(site, trace.streams).copies
+
+
 def _with_intervals(
     trace: "Trace", result: xr.Dataset, places: list[tuple[int, int, int, int]], one_done: Callable[[], None]
 ) -> pd.DataFrame:
     """A table of these weights, each with its interval."""
-    attention, stream = result.attrs["attention"], result.attrs["query_stream"]
-    rows = []
+    queries, keys = (trace.streams[result.attrs[name]].tokens for name in ("query_stream", "key_stream"))
+    rows, copies = [], _copies(trace, result)
     for layer, head, query, key in places:
-        cell = ask(
-            "attention_intervals",
-            trace,
-            layer=layer,
-            head=head,
-            cells=[(query, key)],
-            attention=attention,
-            stream=stream,
-        )
-        one = cell.drop_vars(["lower_row", "upper_row"]).to_dataframe().iloc[0].to_dict()
-        rows.append({"layer": layer, "head": head} | one)
+        fields = _fields(trace, result, layer, head)
+        found = intervals(
+            fields.value, fields.projection, fields.raw, fields.queries, fields.allowed, fields.precision,
+            head=0, cells=[(query, key)], copies=copies,
+        )  # fmt: skip
+        numbers = {name: values.item() for name, (axes, values) in found.arrays().items() if axes == ("cell",)}
+        named = {"query_token": str(queries[query]), "key_token": str(keys[key])}
+        rows.append({"layer": layer, "head": head} | numbers | named)
         one_done()
     return pd.DataFrame(rows)
 
@@ -175,65 +225,64 @@ def _spread_rows(result: xr.Dataset, candidates: int) -> list[tuple[int, int, in
 
 def _reach(trace: "Trace", result: xr.Dataset, rows: list[tuple[int, int, int]], one_done: Callable[[], None]) -> float:
     """Median total variation to the farthest alternative found, of these rows, with equal tokens added up."""
-    attention, stream = result.attrs["attention"], result.attrs["query_stream"]
-    distances = []
+    distances, copies = [], _copies(trace, result)
     for layer, head, query in rows:
-        alternative = ask(
-            "attention_alternative",
-            trace,
-            layer=layer,
-            head=head,
-            rows=[query],
-            starts=1,
-            merged=True,
-            attention=attention,
-            stream=stream,
-        )
-        distances.append(float(alternative["merged_total_variation"].max()))
+        one = _fields(trace, result, layer, head)
+        described = head_rows(one.value, one.projection, one.raw, 0, one.queries, one.allowed, one.precision)
+        groups = described.groups("tokens", copies)
+        other = alternative_farthest(described, query=query, starts=1, groups=groups).row
+        change = torch.zeros(int(groups.max()) + 1, dtype=torch.float64)
+        change.index_add_(0, groups, on_cpu(other).double() - described.row(query).double())
+        distances.append(0.5 * float(change.abs().sum()))
         one_done()
     return float(np.median(distances))
 
 
 def _sample_sentences(sample: pd.DataFrame, drawn_from: int) -> tuple[str, ...]:
-    """What one weight may be, equal tokens taken together, and how typical that is."""
+    """How much of what a reader would point at is certain, what one of these weights may be, and which they are."""
     width = sample["merged_upper"] - sample["merged_lower"]
     one = sample.loc[width.idxmax()]
     fixed, count = int((width < FIXED).sum()), len(sample)
     query, key = shown_token(one.query_token), shown_token(one.key_token)
     names = f"from {query!r} to {key!r}" if one.copies == 1 else f"from {query!r} to all {one.copies:.0f} {key!r}"
     names += f" (layer {one.layer}, head {one['head']})"
+    range_ = f"may be anything from {one.merged_lower:.2f} to {one.merged_upper:.2f}"
+    median = float(width.median())
+    half = f"half of them may vary by {median:.2f} or more" if median >= 0.01 else "half of them vary by less than 0.01"
     which = (
-        f"{count} weights of {NOTICEABLE:g} or more between two words, drawn at random from {drawn_from:,}"
+        f"The {count} were drawn at random from {drawn_from:,} weights of {NOTICEABLE:g} or more between two words"
         if drawn_from
-        else f"the {count} strongest weights between two words, one a head (none reaches {NOTICEABLE:g})"
+        else f"They are the {count} strongest weights between two words, one a head (none reaches {NOTICEABLE:g})"
     )
-    weight = f"{one.merged_weight:.2f} {names}"
-    range_ = (
-        f"may be anything from {one.merged_lower:.2f} to {one.merged_upper:.2f}, and the model would answer the same"
+    return (
+        _lead(fixed, count),
+        f"The loosest, {one.merged_weight:.2f} {names}, {range_}, and the model would answer the same.",
+        f"{which}. Certain means fixed to within {FIXED:g}; {half}.",
     )
+
+
+def _lead(fixed: int, count: int) -> str:
+    """The answer in one sentence: all, most (three quarters), part, little (one quarter) or nothing is certain."""
+    weights = f"{count} larger attention weights" if count > 1 else "one larger attention weight"
+    otherwise = "could be otherwise, and the model would answer the same"
     if fixed == count:
-        first = (
-            f"The larger weights can be taken as they are: of {which}, all are fixed to within {FIXED:g}.",
-            f"The loosest of them, {weight}, {range_}.",
-        )
-    else:
-        median = float(width.median())
-        half = f"half may vary by {median:.2f} or more" if median >= 0.01 else "half vary by less than 0.01"
-        first = (
-            f"The weight {weight} {range_}.",
-            f"It is the loosest of {which}; {fixed} of them are fixed to within {FIXED:g}, and {half}.",
-        )
-    return first + _copies_sentence(sample, fixed)
+        return f"You can take it as it is: of {weights} looked into, all are certain."
+    if fixed == 0:
+        return f"Do not take it as it is: of {weights} looked into, none is certain. They {otherwise}."
+    rest = f"the other {count - fixed} {otherwise}" if count - fixed > 1 else f"the other one {otherwise}"
+    much = "Most" if fixed >= 0.75 * count else "Little" if fixed <= 0.25 * count else "Part"
+    return f"{much} of it is certain: of {weights} looked into, {fixed} {'are' if fixed > 1 else 'is'}; {rest}."
 
 
-def _copies_sentence(sample: pd.DataFrame, fixed: int) -> tuple[str, ...]:
+def _copies_sentence(sample: pd.DataFrame) -> tuple[str, ...]:
     """What is free only between copies of a word, if anything is."""
     if not bool((sample["copies"] > 1).any()):
         return ()
+    fixed = int(((sample["merged_upper"] - sample["merged_lower"]) < FIXED).sum())
     alone = int(((sample["upper"] - sample["lower"]) < FIXED).sum())
     if alone >= fixed:
         return ("A word that stands several times counts once here, with its weights added up.",)
     return (
         f"A word that stands several times counts once here, with its weights added up; place by place only {alone} are"
-        f" fixed to within {FIXED:g}, since weight may move from one copy of a word to another.",
+        f" certain, since weight may move from one copy of a word to another.",
     )

@@ -1,0 +1,1 @@
+"""The arena: every method under every test, with controls, intervals and comparisons."""

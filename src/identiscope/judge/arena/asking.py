@@ -1,0 +1,109 @@
+"""What every method says of a text, with the random scorer among them: the cases that tests are given."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from identiscope.asking.explaining import scores_of
+from identiscope.errors import IdentiscopeError, InputError
+from identiscope.judge.case import CEILING, CHANCE, RANDOM, Case, Numbers
+from identiscope.methods.outcome_runs import OutcomeRuns
+from identiscope.methods.registry import METHODS
+
+if TYPE_CHECKING:
+    from identiscope.capture import Trace
+
+#: From a model, the ids of a text and the outcome that is explained to a score for each token.
+Scorer = Callable[[Any, Sequence[int], OutcomeRuns], Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Judged:
+    """The methods under judgement: names of the registry, and scorers of others by the names they are to have."""
+
+    methods: tuple[str, ...]
+    others: Mapping[str, Scorer] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        taken = {*self.methods, RANDOM, CHANCE, CEILING, *METHODS}
+        for name in self.others:
+            if name in taken or not name.isidentifier() or not name.islower() or len(name) > _LONGEST:
+                raise InputError(
+                    f"a method of others was called {name!r}; expected small letters, digits and _, at most {_LONGEST}"
+                    " of them, and no name that something else has."
+                )
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All that are judged, the random scorer last."""
+        return (*self.methods, *self.others, RANDOM)
+
+    def case(
+        self,
+        trace: "Trace",
+        outcome: Any = None,
+        *,
+        truth: NDArray[np.bool_] | None = None,
+        players: NDArray[np.bool_] | None = None,
+        version: str = "",
+        budget: int | None = None,
+        number: int = 0,
+    ) -> tuple[Case, dict[str, str], dict[str, float]]:
+        """The case of a text; why methods failed, by name; and what each took, in passes.
+
+        players: the tokens that are judged; by default all that are not special. number: of the text, for what is
+        drawn.
+        """
+        runs, scores, failed, passes = self._asked(trace, outcome, (self.seed, number, 0))
+        special = np.array([flag for part in runs.sources for flag in part.special], bool)
+        drawn = 0
+
+        def ask(other: "Trace") -> Numbers:
+            nonlocal drawn
+            drawn += 1
+            return self._asked(other, runs.given_for(other), (self.seed, number, drawn))[1]
+
+        judged = ~special if players is None else players
+        case = Case(trace, runs, self.names, scores, judged, ask, truth, version, budget, self.seed + number)
+        return case, failed, passes
+
+    def _asked(
+        self, trace: "Trace", outcome: Any, key: tuple[int, ...]
+    ) -> tuple[OutcomeRuns, Numbers, dict[str, str], dict[str, float]]:
+        runs, answers = scores_of(trace, outcome, self.methods, dict(self.options))
+        failed = {answer.name: answer.failed for answer in answers if answer.failed}
+        passes = {answer.name: answer.passes for answer in answers}
+        count = sum(len(part) for part in runs.sources)
+        rows = [answer.scored.score for answer in answers]
+        for name, scorer in self.others.items():
+            try:
+                rows.append(_checked(name, scorer(trace.model, _ids(runs), runs), count))
+            except IdentiscopeError as error:
+                failed[name] = str(error)
+                rows.append(np.full(count, np.nan))
+            passes[name] = float("nan")
+        rows.append(np.random.default_rng(key).random(count))
+        passes[RANDOM] = 0.0
+        return runs, np.stack(rows), failed, passes
+
+
+_LONGEST = 24
+
+
+def _ids(runs: OutcomeRuns) -> list[int]:
+    return [token for part in runs.sources for token in (part.ids or ())]
+
+
+def _checked(name: str, scores: Any, count: int) -> Numbers:
+    """Scores that somebody else's function gave, as numbers; anything that is not one for each token is refused."""
+    given = np.asarray(scores.detach().cpu() if hasattr(scores, "detach") else scores, dtype=np.float64)
+    if given.shape != (count,):
+        raise InputError(f"{name} gave scores of shape {list(given.shape)}; expected one for each of {count} tokens.")
+    if not np.isfinite(given).all():
+        raise InputError(f"{name} gave scores that are not finite for {int((~np.isfinite(given)).sum())} tokens.")
+    return given

@@ -1,0 +1,1 @@
+"""Is the answer right? Truths to hold it against: planted mechanisms, erasure, causal yardsticks."""
