@@ -14,7 +14,7 @@ from identiscope.corpus.lines import whole_text
 from identiscope.corpus.readers import Text, Word, read_corpus, token_tags
 from identiscope.errors import InputError
 from identiscope.methods.tokens.types import types_of_tokens
-from identiscope.papers.brunner2020.token_tags import token_tags as tags_of_trace
+from identiscope.papers.brunner2020.tokens.tags import token_tags as tags_of_trace
 
 
 def written(folder: Path, name: str, content: str) -> Path:

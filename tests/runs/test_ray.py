@@ -148,7 +148,7 @@ def test_two_workers_of_this_machine_though_one_is_killed(
     model, corpus, base = prepared
     done = subprocess.run(
         [sys.executable, "-c", DRIVER, str(model), str(corpus), str(base / "ray"), str(Path(__file__).parents[1])],
-        capture_output=True, text=True, check=False, timeout=300, env=ENVIRONMENT | {"TMPDIR": str(folder)},
+        capture_output=True, text=True, check=False, timeout=900, env=ENVIRONMENT | {"TMPDIR": str(folder)},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
     seen = json.loads(done.stdout.splitlines()[-1])
@@ -180,7 +180,7 @@ class Keeper:
 
     def end(self) -> None:
         """All is over."""
-        self.process.communicate(timeout=120)
+        self.process.communicate(timeout=300)
 
     def _answer(self) -> str:
         assert self.process.stdout is not None
@@ -202,13 +202,20 @@ def keeper() -> Iterator[Keeper]:
 
 
 def command_line(
-    prepared: tuple[Path, Path, Path], out: str, address: str, meanwhile: Callable[[], object] | None = None
+    prepared: tuple[Path, Path, Path],
+    out: str,
+    address: str,
+    meanwhile: Callable[[], object] | None = None,
+    workers: int = 1,
 ) -> tuple[int, str]:
-    """`identiscope run` on a cluster, and something done meanwhile, once two shards are there; how it ended."""
+    """`identiscope run` on a cluster, and something done meanwhile, once two shards are there; how it ended.
+
+    A worker imports torch, which is most of what it costs: there are several where it matters.
+    """
     model, corpus, base = prepared
     asked = [
         sys.executable, "-m", "identiscope", "run", str(model), str(corpus), "-o", str(base / out), "--json",
-        "--shard-size", "2", "--batch-size", "2", "--engine", "ray", "--workers", "3", "--address", address,
+        "--shard-size", "2", "--batch-size", "2", "--engine", "ray", "--workers", str(workers), "--address", address,
     ]  # fmt: skip
     with (
         ThreadPoolExecutor(1) as reader,
@@ -226,7 +233,7 @@ def command_line(
                 finally:
                     driver.send_signal(signal.SIGCONT)
                 meanwhile = None
-        return driver.wait(timeout=300), said.result()
+        return driver.wait(timeout=900), said.result()
 
 
 def test_a_node_is_killed_and_another_joins(
@@ -236,13 +243,14 @@ def test_a_node_is_killed_and_another_joins(
         keeper.ask("kill")
         keeper.ask("add")
 
-    code, said = command_line(prepared, "killed", keeper.address, change)
+    # One for each CPU of the cluster, and so one on the node that is killed.
+    code, said = command_line(prepared, "killed", keeper.address, change, workers=3)
     assert (code, said) == (0, "")
     assert contents(prepared[2] / "killed") == expected and gone(keeper.actors)
 
 
 def test_through_the_client(prepared: tuple[Path, Path, Path], expected: dict[str, bytes], keeper: Keeper) -> None:
-    assert command_line(prepared, "client", keeper.client) == (0, "")
+    assert command_line(prepared, "client", keeper.client, workers=2) == (0, "")
     assert contents(prepared[2] / "client") == expected and gone(keeper.actors)
 
 

@@ -255,6 +255,14 @@ def _word(word: Any, parts: tuple[str, ...], where: str) -> Word:
 def _conllu(path: Path, columns: _Columns) -> Iterator[Text]:
     if columns.tags not in ("xpos", "upos"):
         raise InputError(f"tags {columns.tags!r} were asked for; CoNLL-U has xpos and upos.")
+    for rows in conllu_sentences(path):
+        text, spans = written_sentence(rows)
+        tags = [cells[4 if columns.tags == "xpos" else 3] for cells in rows if cells[0].isdigit()]
+        yield Text((text,), None, tuple(Word(0, *span, tag) for span, tag in zip(spans, tags, strict=True)))
+
+
+def conllu_sentences(path: Path) -> Iterator[list[list[str]]]:
+    """The rows of each sentence of a CoNLL-U file, ten cells each."""
     rows: list[list[str]] = []
     size = 0
     for number, line in enumerate(lines(path), 1):
@@ -274,15 +282,16 @@ def _conllu(path: Path, columns: _Columns) -> Iterator[Text]:
                 )
             rows.append(cells)
         elif not line.strip() and rows:
-            yield _tagged(rows, columns.tags)
+            yield rows
             rows, size = [], 0
     if rows:
-        yield _tagged(rows, columns.tags)
+        yield rows
 
 
-def _tagged(rows: list[list[str]], tags: str) -> Text:
-    """The sentence as it was written, and its words; a multiword token's words share its characters."""
-    written, words, covered = "", [], 0
+def written_sentence(rows: list[list[str]]) -> tuple[str, list[tuple[int, int]]]:
+    """A sentence as it was written, and the characters of its words; those of a multiword token share its own."""
+    written, covered = "", 0
+    words: list[tuple[int, int]] = []
     span = (0, 0)
     for cells in rows:
         number, form = cells[0], cells[1]
@@ -294,8 +303,8 @@ def _tagged(rows: list[list[str]], tags: str) -> Text:
             written += form + ("" if "SpaceAfter=No" in cells[9].split("|") else " ")
             covered = int(last or first)
         if not last:
-            words.append(Word(0, *span, cells[4 if tags == "xpos" else 3]))
-    return Text((written.strip(),), None, tuple(words))
+            words.append(span)
+    return written.strip(), words
 
 
 #: The readers by suffix. A reader takes a path and the columns asked for, and yields texts.

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -32,9 +33,15 @@ _MIXTURE = (
 )
 
 
+def _main(result: xr.Dataset, name: str) -> xr.DataArray:
+    """The array that a result is about."""
+    axes_of = {str(own): values.dims for own, values in result.data_vars.items()}
+    return result[main_array(str(result.attrs.get("method")), axes_of, method(name).axes)]
+
+
 def _of_map(result: xr.Dataset, name: str) -> Mapping[str, np.ndarray]:
     """Columns [layer, head] of maps [layer, head, query, key]."""
-    cells = result[main_array(result, method(name).axes)].transpose("layer", "head", "query", "key").values
+    cells = _main(result, name).transpose("layer", "head", "query", "key").values
     special = result["key_special"].values.astype(bool)
     queries, keys = cells.shape[-2:]
     offset = np.arange(keys) - np.arange(queries)[:, None]
@@ -63,7 +70,7 @@ def _along(cells: np.ndarray, places: np.ndarray) -> np.ndarray:
 
 def _of_mixture(result: xr.Dataset, name: str) -> Mapping[str, np.ndarray]:
     """Columns [layer] of mixtures [layer, output, input]."""
-    cells = result[main_array(result, method(name).axes)]
+    cells = _main(result, name)
     # What is of every head by itself, as their mean.
     shares = (cells.mean("head") if "head" in cells.dims else cells).transpose("layer", "output", "input").values
     special = result["input_special"].values.astype(bool)
@@ -95,12 +102,13 @@ SUMMED: Mapping[str, Callable[[xr.Dataset, str], Mapping[str, np.ndarray]]] = {
     "head": _as_they_are,
     "mixture": _of_mixture,
     "token": _as_they_are,
+    "prediction": _as_they_are,
 }
 
 
 def by_trace(one: Method) -> RunMethod:
     """A method of one of these kinds, asked of each text by itself."""
-    columns = {"map": _MAP, "mixture": _MIXTURE}.get(one.kind) or _named(one)
+    columns = {"map": _MAP, "mixture": _MIXTURE}.get(one.kind) or _own(one) or _named(one)
     fill = partial(_filled, one.name, SUMMED[one.kind], [column.name for column in columns])
     # What is of a layer as a whole has no heads.
     axes = tuple(axis for axis in one.family.run_axes if axis in one.axes)
@@ -131,6 +139,12 @@ def _filled(
     return {column: torch.as_tensor(np.where(np.isfinite(cells), cells, np.nan)) for column, cells in numbers.items()}
 
 
+def _own(one: Method) -> tuple[Column, ...]:
+    """The columns that a method's own module says that it has, where it runs the model and cannot be tried out."""
+    named: Mapping[str, str] = {} if one.function is not None else getattr(import_module(one.module), "RUN_COLUMNS", {})
+    return tuple(Column(name, says) for name, says in named.items())
+
+
 def _named(one: Method) -> tuple[Column, ...]:
     """The numbers that a method gives, as they are seen when it is asked of a few made-up tokens."""
     axes = one.axes[1:] if one.family.scope == "layer" else one.axes
@@ -152,9 +166,11 @@ def _made_up() -> dict[str, Any]:
         "attention": attention, "raw": lambda rows: attention[:, rows], "softmax_rows": None, "value": value,
         "value_bias": None, "projection": projection, "context": attention @ value,
         "exact_context": lambda: attention @ value, "row_sum": None, "allowed": None, "queries": 3,
+        "output_size": torch.ones(3, dtype=torch.float64),
         "special": torch.tensor([True, False, False]), "copies": torch.arange(3), "key_tokens": ("a", "b", "c"),
         "query_tokens": ("a", "b", "c"), "precision": torch.float64, "key_channels": 4, "layer": 0,
         "heads": (0, 1), "head_count": 2, "hidden_states": states, "embeddings": states[0],
+        "attention_gradient": attention, "with_contexts": lambda contexts: contexts.flatten(1).sum(1),
         "special_tokens": torch.tensor([True, False, False]), "replay": lambda given: (given, given, given),
     }  # fmt: skip
 

@@ -7,9 +7,8 @@ from typing import Any, Literal
 from identiscope.asking.ask import bound, function_of
 from identiscope.errors import ArgumentError, InputError
 from identiscope.methods.registry import METHODS, method
-from identiscope.runs.compute.explanations import checked_settings
 from identiscope.runs.compute.filling import RunMethod
-from identiscope.runs.compute.methods import DEFAULT, EXPLAIN, RUN_METHODS
+from identiscope.runs.compute.methods import BROUGHT, DEFAULT, RUN_METHODS
 from identiscope.runs.format.options import checked_options, described_options, settings_of
 from identiscope.validation import checked_values
 
@@ -62,12 +61,12 @@ class RunOptions:
 
     def settings_of(self, name: str) -> dict[str, Any]:
         """The options that a method was set to, checked as those of its public function are."""
-        name = name if name == EXPLAIN else method(name).name
+        name = name if name in BROUGHT else method(name).name
         given = settings_of(self.settings, name)
         if not given:
             return {}
-        if name == EXPLAIN:
-            return checked_settings(given)
+        if name in BROUGHT:
+            return BROUGHT[name].checked(given)
         bound(METHODS[name], given)
         if of_run := sorted({"layers", "heads"} & given.keys()):
             raise InputError(f"{of_run[0]} of {name} were set; the tables of a Run have the {of_run[0]} of the Run.")
@@ -80,7 +79,7 @@ class RunOptions:
     def chosen(self) -> dict[str, RunMethod]:
         """The methods, as they are set."""
         return {
-            name: RUN_METHODS.of(name, self.settings_of(name)) if name == EXPLAIN else RUN_METHODS[name]
+            name: RUN_METHODS.of(name, self.settings_of(name)) if name in BROUGHT else RUN_METHODS[name]
             for name in self.methods
         }
 

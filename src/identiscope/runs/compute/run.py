@@ -86,6 +86,7 @@ def run_corpus(
     workers: int = 1,
     address: str | None = None,
     repair: bool = False,
+    modules: Sequence[str] = (),
     progress: Progress | None = None,
 ) -> Run:
     """Run methods over a corpus into a directory, or go on with a Run that was interrupted there.
@@ -96,7 +97,8 @@ def run_corpus(
     text_columns, label_column and limit. loading: options of `identiscope.load`, such as a revision or a device. With
     the device "cuda" workers have a GPU each, as far as there are enough; "cuda:1" is one for all of them. engine:
     "local", in this process or with `workers` processes, or "ray", on the cluster at `address` or a local one. repair:
-    move damaged shards aside and compute them again, rather than stop at them. progress: called with how many texts are
+    move damaged shards aside and compute them again, rather than stop at them. modules: those that bring what the Run
+    computes beside methods; every worker imports them. progress: called with how many texts are
     done, and of how many; an `identiscope.progress.Listener` hears the pace, and beforehand what each method will cost,
     unless there are so few texts that finding out would take as long as the work. The directory ends with the same
     bytes whichever engine is chosen.
@@ -136,7 +138,7 @@ def run_corpus(
             make_directory(directory / SHARDS)
             remove_unfinished(directory)
             clock = _Clock(sum(record["texts"] for record in done.values()), facts.texts, progress)
-            work = Work(manifest, str(model), loading)
+            work = Work(manifest, str(model), loading, tuple(modules))
             tasks = _tasks(copy, manifest["shards"], options.shard_size, done)
             if len(done) < manifest["shards"]:
                 if progress is not None and device in (None, "cpu"):

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any
 
 import torch
@@ -19,14 +20,20 @@ from identiscope.runs.format.tables import manifest_shape
 
 @dataclass(frozen=True)
 class Work:
-    """A Run's manifest, and the name of its model with what it takes to load it; pickles, for workers elsewhere."""
+    """A Run's manifest, and the name of its model with what it takes to load it; pickles, for workers elsewhere.
+
+    modules: those that bring what the Run computes beside the methods of the registry; a worker imports them first.
+    """
 
     manifest: Mapping[str, Any]
     model: str
     loading: Mapping[str, Any]
+    modules: tuple[str, ...] = ()
 
     def worker(self, model: Model | None = None, number: int = 0) -> Worker:
         """A worker with the model, loaded here if it is not given, and the same as the Run's; number: of the worker."""
+        for name in self.modules:
+            import_module(name)
         recorded, here = self.manifest["environment"], environment()
         differing = [
             f"{name} {here[name]} (the Run: {recorded[name]})" for name in recorded if here[name] != recorded[name]

@@ -96,7 +96,8 @@ def check_table(table: pa.Table, name: str, manifest: Mapping[str, Any], record:
     else:
         described, shape = manifest_tables(manifest)[name], manifest_shape(manifest)
         labels = dict(zip(described.axes, map(np.asarray, shape.of(described.axes)), strict=True))
-        labels["layer"] = labels["layer"] + described.first_layer
+        if "layer" in labels:
+            labels["layer"] = labels["layer"] + described.first_layer
         own = table.column("text").to_numpy()[:: shape.cells(described.axes)]
         inside = own[0] >= record["first"] and own[-1] < record["first"] + record["texts"]
         if not inside or not (np.diff(own) > 0).all():

@@ -11,8 +11,8 @@ from identiscope.runs.format.statistics import Column
 
 #: A row for each token of a text, which are not as many in every text.
 INPUTS = ("input",)
-#: The axes that a table may have after `text`.
-AXES = (("layer",), ("layer", "head"), INPUTS)
+#: The axes that a table may have after `text`; without any, it has one row for each text.
+AXES = ((), ("layer",), ("layer", "head"), INPUTS)
 #: What a table of tokens says in words, beside its columns.
 WORDS = ("token", "special", "outcome", "failed")
 #: A table's name is that of a file, and a column's is written in queries.

@@ -1,0 +1,74 @@
+"""Attention sinks: heads that give much of their weight to one key, whatever the query."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from identiscope.linalg.allowed import Allowed, describe_allowed
+from identiscope.token_text import is_punctuation
+
+
+@dataclass(frozen=True, eq=False)
+class HeadSink:
+    """Numbers of every head, [head] each."""
+
+    numbers: dict[str, Tensor]
+
+    def arrays(self) -> dict[str, tuple[tuple[str, ...], Tensor]]:
+        """By name, with their axes."""
+        return {name: (("head",), values) for name, values in self.numbers.items()}
+
+
+def received(attention: Tensor, allowed: Allowed = None) -> Tensor:
+    """The mean weight of each key from the queries that may see it, [head, key]; NaN for keys that fewer than half of
+    the queries see: the last token of a causal text is seen by itself alone.
+
+    >>> received(torch.tensor([[[1.0, 0.0], [0.5, 0.5]]]), "causal")
+    tensor([[0.7500, 0.5000]])
+    """
+    queries, keys = attention.shape[1:]
+    count = describe_allowed(allowed, queries, keys, attention.device).seen_by
+    return torch.where(2 * count >= queries, attention.sum(1) / count.clamp(min=1), torch.nan)
+
+
+def head_sink(
+    attention: Tensor,
+    special: Tensor,
+    key_tokens: Sequence[str],
+    allowed: Allowed = None,
+    *,
+    threshold: float = 0.3,
+) -> HeadSink:
+    """The key with the largest mean weight α_k = mean over i ≥ k of A[i, k], and whether that is a sink: α_k > ε
+    (Gu et al. 2024, eq. 7, there for the first token and ε = 0.3).
+
+    `sink_weight` is that mean, `sink_key` its place; `first_weight` is that of the first token. `is_sink`: whether it
+    is above the threshold; `sink_on_first`, `sink_on_special` and `sink_on_punctuation` say where it is then, and are
+    NaN for heads without a sink.
+
+    threshold: ε; from this mean weight on a key is a sink.
+
+    >>> found = head_sink(torch.tensor([[[1.0, 0.0], [0.9, 0.1]]]), torch.tensor([True, False]), "ab").numbers
+    >>> round(float(found["sink_weight"]), 2), float(found["sink_on_special"])
+    (0.95, 1.0)
+    """
+    weights = received(attention, allowed).double()
+    largest, key = weights.nan_to_num(nan=-1.0).max(-1)
+    sink = largest > threshold
+    special = special.to(attention.device)
+    signs = torch.tensor([is_punctuation(token) for token in key_tokens], device=attention.device) & ~special
+    where = {"first": key == 0, "special": special[key], "punctuation": signs[key]}
+    return HeadSink(
+        {
+            "sink_weight": largest,
+            "sink_key": key,
+            "first_weight": weights[:, 0],
+            "is_sink": sink.double(),
+            **{
+                f"sink_on_{name}": torch.where(sink, flags.double(), torch.nan).double()
+                for name, flags in where.items()
+            },
+        }
+    )

@@ -1,0 +1,1 @@
+"""What was published about heads, and what comes out of a survey: Clark, Kovaleva, Voita, Michel, Gu."""

@@ -1,0 +1,148 @@
+"""All that is asked of the heads of a model over a corpus: a Run of statistics, and studies of some of its texts."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from identiscope.capture.limits import position_limit
+from identiscope.capture.models import Model, load
+from identiscope.corpus.readers import Corpus
+from identiscope.methods.registry import of_kind
+from identiscope.progress import Progress, say
+from identiscope.results import make_result
+from identiscope.runs.compute.methods import RUN_METHODS
+from identiscope.runs.compute.options import RunOptions
+from identiscope.runs.compute.run import run_corpus
+from identiscope.runs.format.opened_run import Run
+from identiscope.runs.heads.against import COMPARED, compared_runs
+from identiscope.runs.heads.importance import WITHOUT
+from identiscope.runs.heads.options import HeadOptions
+from identiscope.runs.heads.study import Study, chosen_texts
+
+#: The methods whose columns every survey has.
+STATISTICS = tuple(one.name for one in of_kind("head") if "of heads" in one.tags)
+
+
+@dataclass(frozen=True, eq=False)
+class HeadSurvey:
+    """heads: numbers [layer, head], each with its `_error`, and places of the map [layer, head] (x, y). relations: the
+    best head of each. pairs [a, b]: y without both, less y. prune: which heads, and what it costs. facts: in words;
+    labels: what each number of `heads` is; distances [head, head]: of all heads in one row; against: differences from
+    another model, [layer, head]; shortened: what the outcome loses in shorter texts, [ranking, share]."""
+
+    heads: xr.Dataset
+    labels: Mapping[str, str]
+    distances: np.ndarray
+    relations: Sequence[Mapping[str, Any]] = ()
+    pairs: xr.Dataset | None = None
+    prune: Mapping[str, Any] | None = None
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    causal: bool = False
+    against: xr.Dataset | None = None
+    shortened: xr.Dataset | None = None
+
+
+def survey_heads(
+    model: Any,
+    corpus: Corpus,
+    directory: Path,
+    *,
+    options: HeadOptions | None = None,
+    conllu: Path | None = None,
+    against: Any = None,
+    loading: Mapping[str, Any] | None = None,
+    progress: Progress | None = None,
+    announce: Callable[[str], None] | None = None,
+) -> HeadSurvey:
+    """Statistics of all texts in a Run (directory/run, which can be gone on with), then studies of some of them.
+
+    against: another model that reads the same tokens; its statistics are in directory/against-run.
+    announce: is told what intervals will cost before they are begun.
+
+    >>> survey = survey_heads("minilm", Corpus("passages"), Path("heads"))
+    """
+    options = options or HeadOptions()
+    loaded = model if isinstance(model, Model) else load(model, **(loading or {}))
+    second = against if against is None or isinstance(against, Model) else load(against, **(loading or {}))
+    known = (options.max_tokens, position_limit(loaded), None if second is None else position_limit(second))
+    limits = [limit for limit in known if limit is not None]
+    options = replace(options, max_tokens=min(limits, default=None))
+    asked = RunOptions(methods=STATISTICS, too_long="cut", max_tokens=options.max_tokens)
+    say(progress, "statistics")
+    done = run_corpus(model, corpus, directory / "run", options=asked, loading=dict(loading or {}), progress=progress)
+    arrays = _of_run(done)
+    chosen, counts = chosen_texts(loaded, corpus, options.texts)
+    study = Study(loaded, chosen, counts, options, progress, announce)
+    layers, heads = (done.means(STATISTICS[0])[axis].values.tolist() for axis in ("layer", "head"))
+    arrays |= study.arrays((len(layers), len(heads)))
+    relations, sentences, skipped = study.relations(conllu)
+    compared = None
+    if second is not None:
+        # Tokens that differ are found on some texts, before all of them are read.
+        two = study.against(second)
+        say(progress, "statistics of the other model")
+        where = directory / "against-run"
+        other = run_corpus(against, corpus, where, options=asked, loading=dict(loading or {}), progress=progress)
+        compared = compared_runs(done, other, two, STATISTICS)
+    pairs = study.pairs([(layer, head) for layer in layers for head in heads])
+    prune = study.prune([(layer, head) for layer in layers for head in heads])
+    shortened = study.shortened()
+    summary = done.summary
+    facts = {
+        "model": loaded.name,
+        "corpus": corpus.source,
+        **({} if second is None else {"against": second.name}),
+        "texts": summary["texts"],
+        "tokens": summary["tokens"],
+        "texts traced": len(chosen),
+        "texts with intervals": min(options.intervals, len(chosen)),
+        "rows of each": options.rows,
+        "outcome": study.outcome_in_words,
+        "outcomes that failed": list(study.importance.failed) if study.importance else [],
+        "sentences with dependencies": sentences,
+        "sentences that were cut and left out": skipped,
+        "share of distances on the map": study.shown,
+        "rarest token by chance": float(study.rarest.chance.mean),
+    }
+    dataset = make_result(
+        "heads",
+        {name: (("layer", "head"), values) for name, values in arrays.items()},
+        coordinates={"layer": layers, "head": heads},
+        provenance={"model": loaded.name, "corpus": corpus.source, "texts": summary["texts"]},
+    )
+    distances = study.distances.means.mean
+    return HeadSurvey(
+        dataset, _labels(options), distances, relations, pairs, prune, facts, study.causal, compared, shortened
+    )
+
+
+def _labels(options: HeadOptions) -> dict[str, str]:
+    """What each number is, in words."""
+    labels = {column.name: column.meaning for name in STATISTICS for column in RUN_METHODS[name].columns}
+    for kind in options.without:
+        labels[f"{kind}_change"] = f"mean change of the outcome when the head returns {WITHOUT[kind]}"
+        labels[f"{kind}_size"] = f"mean size of the change when the head returns {WITHOUT[kind]}"
+    return labels | {
+        "gate_gradient": "mean size of the gradient of a gate that scales the head",
+        **COMPARED,
+        "changed_statistics": "how many statistics differ from those of the matched head of the other model",
+        "to_rarest": "share of rows whose strongest key is the rarest token of the text",
+    }
+
+
+def _of_run(done: Run) -> dict[str, np.ndarray]:
+    """Mean and standard error over texts of every column, [layer, head]."""
+    arrays = {}
+    for name in STATISTICS:
+        means = done.means(name)
+        for column in means["column"].values.tolist():
+            one = means.sel(column=column)
+            count, deviation = one["count"].values, one["deviation"].values
+            arrays[column] = np.where(count > 0, one["mean"].values, np.nan)
+            with np.errstate(invalid="ignore", divide="ignore"):
+                arrays[f"{column}_error"] = np.where(count > 1, deviation / np.sqrt(count), np.nan)
+    return arrays

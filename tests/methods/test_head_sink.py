@@ -1,0 +1,36 @@
+"""Attention sinks, against the definition in plain NumPy."""
+
+import numpy as np
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import reference_heads as reference
+from identiscope.linalg.allowed import Allowed
+from identiscope.methods.heads.head_sink import head_sink
+
+
+@settings(max_examples=40)
+@given(st.integers(0, 2**20), st.integers(1, 8), st.booleans(), st.sampled_from([0.1, 0.3, 0.6]))
+def test_it_is_the_definition(seed: int, count: int, causal: bool, threshold: float) -> None:
+    allowed = torch.ones(count, count, dtype=torch.bool).tril(0 if causal else count)
+    logits = torch.randn(2, count, count, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    attention = (2 * logits).masked_fill(~allowed, -torch.inf).softmax(-1)
+    special, tokens = [place % 3 == 0 for place in range(count)], ["a", "."] * count
+    mask: Allowed = "causal" if causal else None
+    found = head_sink(attention, torch.tensor(special), tokens[:count], mask, threshold=threshold).numbers
+    for head, own in enumerate(attention.numpy()):
+        means = [reference.mean_received(own, key, allowed.numpy()) for key in range(count)]
+        key = int(np.nanargmax(means))
+        is_sink = means[key] > threshold
+        expected = {
+            "sink_weight": means[key],
+            "sink_key": key,
+            "first_weight": means[0],
+            "is_sink": is_sink,
+            "sink_on_first": float(key == 0) if is_sink else np.nan,
+            "sink_on_special": float(special[key]) if is_sink else np.nan,
+            "sink_on_punctuation": float(tokens[key] == "." and not special[key]) if is_sink else np.nan,
+        }
+        for name, number in expected.items():
+            np.testing.assert_allclose(found[name][head], number, atol=1e-12, err_msg=name)

@@ -1,0 +1,184 @@
+"""Findings about heads: each rule against null models of which it must not hold; differences by gender."""
+
+import csv
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import xarray as xr
+from click.testing import CliRunner
+
+import identiscope
+from identiscope.cli import main
+from identiscope.papers.heads.claims import head_claims
+from identiscope.papers.heads.gender import biased_heads, gender_study, read_templates
+from identiscope.runs.heads.survey import HeadSurvey
+from identiscope.runs.heads.traced import own_sites
+from tiny_text_model import save_tiny
+
+TEXTS, LAYERS, HEADS = 20, 3, 4
+TABLES = {
+    "head_attends": ("raw_to_previous", "raw_to_next", "raw_to_sep"),
+    "head_role": ("entropy", "entropy_first", "peak_two_before", "peak_previous", "peak_next", "peak_two_after"),
+    "head_sink": ("first_weight",),
+    "head_class": ("vertical", "diagonal", "vertical_diagonal", "block", "heterogeneous"),
+}
+
+
+class MadeRun:
+    """Numbers of texts in place of a Run."""
+
+    methods = tuple(TABLES)
+
+    def __init__(self, numbers: dict[str, np.ndarray]) -> None:
+        self.numbers = numbers
+
+    def to_xarray(self, name: str) -> xr.Dataset:
+        axes = ("text", "layer", "head")
+        arrays = {column: (axes, self.numbers[column]) for column in TABLES[name]}
+        return xr.Dataset(arrays, coords={"tokens": ("text", np.full(TEXTS, 9))})
+
+
+def survey_of(generator: np.random.Generator, planted: bool) -> tuple[HeadSurvey, Any]:
+    """Heads that are all alike but for noise; planted: with what the papers found put into them."""
+    shape = (TEXTS, LAYERS, HEADS)
+    numbers = {name: generator.uniform(0, 0.1, shape) for names in TABLES.values() for name in names}
+    numbers["entropy"], numbers["entropy_first"] = generator.normal(4, 1, shape), generator.normal(4, 1, shape)
+    numbers["heterogeneous"] = np.ones(shape)
+    heads = LAYERS * HEADS
+    noise = generator.uniform(0.4, 0.6, (heads, heads))
+    distances = (noise + noise.T) / 2
+    columns = {name: generator.uniform(0, 1, (LAYERS, HEADS)) for name in ("confidence", "zero_size", "gate_gradient")}
+    columns["to_rarest"], columns["to_rarest_error"] = np.full((LAYERS, HEADS), 0.2), np.full((LAYERS, HEADS), 0.02)
+    relation = {"relation": "det", "accuracy": 0.4, "offset_accuracy": 0.4, "is_better": False}
+    prune = {"heads": 2, "change": 0.1, "change_error": 0.05, "random_changes": [0.1, -0.1, 0.09]}
+    if planted:
+        for name in ("raw_to_previous", "raw_to_next", "raw_to_sep", "peak_previous"):
+            numbers[name][:, 1] += 0.89 + 0.1 * (name == "peak_previous")
+        numbers["entropy"][:, 0] += 3
+        numbers["entropy_first"][:, -1] += 3
+        numbers["first_weight"][:, :, :2] += 0.6
+        numbers["vertical"], numbers["heterogeneous"] = np.ones(shape), np.zeros(shape)
+        layer = np.repeat(np.arange(LAYERS), HEADS)
+        distances = np.where(layer[:, None] == layer, 0.1, distances)
+        columns["confidence"] = columns["gate_gradient"] = columns["zero_size"]
+        columns["to_rarest"][0, 0] = 0.9
+        relation |= {"is_better": True, "accuracy": 0.8}
+        prune |= {"change": 0.01, "change_error": 0.005}
+    np.fill_diagonal(distances, 0)
+    dataset = xr.Dataset({name: (("layer", "head"), values) for name, values in columns.items()})
+    facts = {"rarest token by chance": 0.2}
+    survey = HeadSurvey(dataset, {}, distances, [relation] * 4, None, prune, facts, True)
+    return survey, MadeRun(numbers)
+
+
+def test_planted_findings_hold_and_null_models_have_none() -> None:
+    """What is shuffled may look like something once in forty times: three of a hundred are too many for none."""
+    survey, run = survey_of(np.random.default_rng(0), planted=True)
+    claims = head_claims(survey, run, causal=True)
+    assert [claim.statement for claim in claims if claim.holds is not True] == []
+    wrong = 0
+    for seed in range(6):
+        survey, run = survey_of(np.random.default_rng(seed + 1), planted=False)
+        wrong += sum(claim.holds is True for claim in head_claims(survey, run, causal=True))
+    assert wrong <= 3  # of 6 × 16
+    assert all(claim.rule and claim.source and claim.published and claim.here for claim in claims)
+
+
+def test_sinks_are_judged_of_language_models_alone() -> None:
+    survey, run = survey_of(np.random.default_rng(0), planted=True)
+    assert head_claims(survey, run, causal=False)[-1].holds is None
+
+
+WINOBIAS = """condition\ttype\tsplit\tn\tsentence\tmarked_spans\tsentence_marked
+pro\t1\tdev\t1\tThe nurse called because she was ill.\tThe nurse|she\tx
+anti\t1\tdev\t1\tThe nurse called because he was ill.\tThe nurse|he\tx
+pro\t1\tdev\t2\tThe clerk spoke and he left.\tThe clerk|he\tx
+anti\t1\tdev\t2\tThe clerk spoke and she left.\tThe clerk|she\tx
+pro\t1\tdev\t3\tA cook slept.\tA cook|x\tx
+anti\t1\tdev\t3\tA dog slept well.\tA cook|x\tx
+"""
+
+
+def test_differences_by_gender_are_those_of_the_weights(tmp_path: Path, minilm: identiscope.Model) -> None:
+    path = tmp_path / "winobias.tsv"
+    path.write_text(WINOBIAS)
+    templates = read_templates(path)
+    assert [one.occupation for one in templates] == ["nurse", "clerk"]  # the third differs in more than the pronoun
+    study = gender_study(minilm, templates, intervals=2)
+    differences = []
+    for one in templates:
+        weights = []
+        for text in (one.first, one.second):
+            traced = identiscope.trace(minilm, text)
+            tokens = list(traced.tokens)
+            query = next(tokens.index(word) for word in ("he", "she") if word in tokens)
+            key = tokens.index(one.occupation)
+            weights.append(np.array([site.attentions()[:, query, key].numpy() for site in own_sites(traced)]))
+        differences.append(weights[0] - weights[1])
+    np.testing.assert_allclose(study["difference"], np.mean(differences, 0), atol=1e-12)
+    np.testing.assert_allclose(study["error"], np.std(differences, 0, ddof=1) / 2**0.5, atol=1e-12)
+    np.testing.assert_allclose(study["drawn"], study["difference"], atol=1e-6)
+    assert bool((study["lower"] <= study["drawn"] + 1e-9).all() and (study["drawn"] <= study["upper"] + 1e-9).all())
+    assert study["states"].sizes == {"layer": 6}
+    sure, free, all_ = biased_heads(study)
+    assert 0 <= free <= sure <= all_ == 72
+
+
+def test_templates_are_told_by_their_columns(tmp_path: Path) -> None:
+    path = tmp_path / "all_sentences.tsv"
+    rows = [
+        ("cook.x.1.male.txt", "The cook said that he slept."),
+        ("cook.x.1.female.txt", "The cook said that she slept."),
+    ]
+    path.write_text("sentid\tsentence\n" + "".join(f"{name}\t{text}\n" for name, text in rows))
+    assert [(one.name, one.contrast) for one in read_templates(path)] == [("cook.x.1", "male less female")]
+    path.write_text("a\tb\n1\t2\n")
+    with pytest.raises(identiscope.InputError, match="expected those of WinoBias"):
+        read_templates(path)
+
+
+def test_the_command_reads_both_kinds_of_templates(tmp_path: Path) -> None:
+    """Words that split into pieces, an occupation behind its pronoun, and two files at once."""
+    save_tiny(tmp_path / "model")
+    (tmp_path / "texts.txt").write_text("w1 w2 w3\nw4 w5 w6 w7\n")
+    rows = [("pro", "w1 w2 left because she ran .", "w1 w2|she"), ("anti", "w1 w2 left because he ran .", "w1 w2|he")]
+    winobias = "condition\ttype\tsplit\tn\tsentence\tmarked_spans\n"
+    for number in (1, 2, 3):
+        winobias += "".join(f"{kind}\t1\tdev\t{number}\t{text}\t{spans}\n" for kind, text, spans in rows)
+    (tmp_path / "winobias.tsv").write_text(winobias)
+    winogender = "sentid\tsentence\n"
+    for number in (1, 2):
+        for kind, word in (("male", "his"), ("female", "her"), ("neutral", "their")):
+            winogender += f"w3.w4.{number}.{kind}.txt\tAt {word} desk the w3 slept with w{number} .\n"
+    (tmp_path / "all_sentences.tsv").write_text(winogender)
+    given = ["heads", str(tmp_path / "model"), str(tmp_path / "texts.txt"), "-o", str(tmp_path / "out")]
+    given += ["--without", "none", "--intervals", "1", "--rows", "2", "--texts", "2"]
+    for name in ("winobias", "all_sentences"):
+        given += ["--templates", str(tmp_path / f"{name}.tsv")]
+    done = CliRunner().invoke(main, given, catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    for name in ("winobias", "all_sentences"):
+        with (tmp_path / "out" / f"gender-{name}.csv").open(encoding="utf-8") as file:
+            table = list(csv.DictReader(file))
+        assert len(table) == 8
+        for row in table:
+            assert float(row["lower"]) - 1e-6 <= float(row["drawn"]) <= float(row["upper"]) + 1e-6
+    with (tmp_path / "out" / "findings.csv").open(encoding="utf-8") as file:
+        findings = {row["finding"]: row for row in csv.DictReader(file)}
+    said = findings["some heads attend from pronoun to occupation by gender, in winobias"]
+    # Three times the same template differ by nothing but rounding from each other, and the words are unknown ones.
+    assert "pro less anti, 3 templates" in said["came out"]
+    assert "male less female, 2 templates" in str(findings)
+
+
+def test_few_templates_promise_little() -> None:
+    """A null model: differences that are noise are hardly ever sure, however few the templates are."""
+    generator, wrong = np.random.default_rng(0), 0
+    for _ in range(100):
+        numbers = generator.normal(size=(4, LAYERS, HEADS))
+        arrays = {"difference": numbers.mean(0), "error": numbers.std(0, ddof=1) / 2}
+        study = xr.Dataset({name: (("layer", "head"), values) for name, values in arrays.items()})
+        wrong += biased_heads(study.assign_attrs(templates=4))[0] > 0
+    assert wrong <= 10
