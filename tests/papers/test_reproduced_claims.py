@@ -27,7 +27,7 @@ from identiscope.papers.brunner2020.layer_claims import (
     neighbour_claims,
     previous_claims,
 )
-from identiscope.papers.brunner2020.token_claims import fraction_claims, gap_claims, rate_claims
+from identiscope.papers.brunner2020.tokens.claims import fraction_claims, gap_claims, rate_claims
 from identiscope.papers.structure_draft.claims import (
     classifier_claims,
     map_claims,
@@ -200,11 +200,13 @@ def test_fine_tuning() -> None:
 
 
 def neighbours(
-    near: float, fall: float, deep: float, sides: float, itself: float = 0.9
+    near: float, fall: float, deep: float, sides: float, itself: float = 0.9, inputs: float = 0.05
 ) -> tuple[xr.Dataset, xr.Dataset]:
     offsets = [-2, -1, 1, 2]
     cells = np.stack([near - fall * (abs(step) - 1) - sides * (step > 0) - deep * DEPTH for step in offsets])
     found = made.rates({"linear cosine": cells}, axes=("offset", "layer")).assign_coords(offset=offsets)
+    own = made.rates({"linear cosine": np.full(len(offsets), inputs)}, axes=("offset",)).drop_vars("random_guess")
+    found = found.assign(input_rate=own["rate"], resampled_input_rate=own["resampled_rate"])
     return found, made.rates({"linear cosine": np.full(LAYERS, itself)})
 
 
@@ -212,6 +214,7 @@ def test_neighbours() -> None:
     nulls = {
         "shuffled labels": neighbours(0.017, 0, 0, 0, itself=0.017),
         "as good as the token itself": neighbours(0.9, 0, 0, 0),
+        "told by positions alone": neighbours(0.5, 0.2, 0.2, 0.05, inputs=0.5),
     }
     kept = {"as good as the token itself": {"information"}}
     check(lambda given: neighbour_claims(*given), neighbours(0.5, 0.2, 0.2, 0.05), nulls, kept)

@@ -21,15 +21,15 @@ from identiscope.errors import InputError
 from identiscope.methods.tokens.probes import Recipe
 from identiscope.methods.tokens.sentences import Sentences
 from identiscope.papers.brunner2020 import fine_tune as fine_tune_module
-from identiscope.papers.brunner2020 import token_studies as experiments
 from identiscope.papers.brunner2020.fine_tune import fine_tune
 from identiscope.papers.brunner2020.probe_files import load_probes, save_probes, score_new_text
-from identiscope.papers.brunner2020.token_losses import (
+from identiscope.papers.brunner2020.tokens import studies as experiments
+from identiscope.papers.brunner2020.tokens.losses import (
     identifiability_against_contribution,
     look_up_layers,
     lost_tokens,
 )
-from identiscope.papers.brunner2020.token_setup import NAIVE, Setup
+from identiscope.papers.brunner2020.tokens.setup import NAIVE, Setup
 from identiscope.results import load_result, save_result
 from identiscope.views.plots import tokens as token_plots
 

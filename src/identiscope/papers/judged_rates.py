@@ -13,6 +13,8 @@ from identiscope.views.plots.figures import Claim
 NUMBER = 0.02
 #: What is called considerable, remarkable or a quick drop.
 CONSIDERABLE = 0.05
+#: Tokens are found if more than this share of them is: of what is not, differences are those of luck.
+FOUND = 0.5
 #: A step between layers, or between left and right, that is more than nothing.
 STEP = 0.01
 
@@ -31,6 +33,17 @@ def of_rates(statistic: Callable[..., Rates | list[Rates]], *results: xr.Dataset
 
     enough = min(int(one["sentences"].min()) for one in results) >= FEWEST_TEXTS
     return estimated(numbers("rate", ()), numbers("resampled_rate", ("resample",)) if enough else [])
+
+
+def above_inputs(result: xr.Dataset) -> xr.Dataset:
+    """Rates of neighbours less what the token's own input gives away of them, for `of_rates`."""
+    return xr.Dataset(
+        {
+            "rate": result["rate"] - result["input_rate"],
+            "resampled_rate": result["resampled_rate"] - result["resampled_input_rate"],
+            "sentences": result["sentences"],
+        }
+    )
 
 
 def share(estimate: Estimate) -> str:

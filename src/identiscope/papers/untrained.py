@@ -3,14 +3,19 @@
 import copy
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from typing import TypeVar
 
 import torch
 
 from identiscope.capture import Model
 from identiscope.views.plots.figures import Figure, Missing
 
+_Model = TypeVar("_Model")
+
 #: Claims are judged of the null model on at most so many texts: enough for an interval.
 NULL_TEXTS = 12
+#: The same of token probes, which are fitted to texts.
+NULL_PAIRS = 100
 
 
 def untrained(model: Model, seed: int = 0) -> Model | None:
@@ -25,12 +30,28 @@ def untrained(model: Model, seed: int = 0) -> Model | None:
 
 
 def beside_untrained(
-    made: Iterable[Figure | Missing], model: Model, make: Callable[[Model], Iterable[Figure | Missing]]
+    made: Iterable[Figure | Missing],
+    model: Model,
+    make: Callable[[Model], Iterable[Figure | Missing]],
+    *,
+    texts: int | None = None,
 ) -> Iterator[Figure | Missing]:
-    """The same figures, their claims judged of the null model too where any holds; make: the figures of a model."""
+    """The same figures, their claims judged of the null model too where any holds; make: the figures of a model.
+
+    texts: of how many it makes them; of 0 there are none, and the claims stay as they are.
+    """
+    return beside_null(made, lambda: None if texts == 0 else untrained(model), make)
+
+
+def beside_null(
+    made: Iterable[Figure | Missing],
+    null_model: Callable[[], _Model | None],
+    make: Callable[[_Model], Iterable[Figure | Missing]],
+) -> Iterator[Figure | Missing]:
+    """The same of any kind of model; null_model: makes the null model, if there is one."""
     figures = list(made)
     holds = any(claim.holds for figure in figures if isinstance(figure, Figure) for claim in figure.claims)
-    null = untrained(model) if holds else None
+    null = null_model() if holds else None
     if null is None:
         yield from figures
         return

@@ -9,10 +9,10 @@ from typing import Any
 
 #: What is for others, by the module that it is in, which is imported when it is first asked for.
 _HOMES = {
-    "token_studies": (
+    "tokens.studies": (
         "same_layer", "across_layers", "previous_layer", "compare_checkpoints", "neighbours", "data_fractions",
     ),
-    "token_losses": ("lost_tokens", "identifiability_against_contribution"),
+    "tokens.losses": ("lost_tokens", "identifiability_against_contribution"),
 }  # fmt: skip
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 __all__ = list(_HOME)

@@ -24,7 +24,7 @@ from identiscope.papers.brunner2020.attribution_figures import (
     self_contributions,
 )
 from identiscope.papers.brunner2020.setup import is_bert_base
-from identiscope.papers.brunner2020.token_tags import token_tags
+from identiscope.papers.brunner2020.tokens.tags import token_tags
 from identiscope.views.plots.figures import Figure, Missing, Panel
 
 #: The words that the paper follows, in its example pair; in another text the longest stand in for them.

@@ -1,6 +1,6 @@
 """What Brunner et al. (2020) say of tokens across layers, checkpoints and neighbours, judged by the numbers alone.
 
-Results are those of `token_studies` with `keep_resamples`: intervals are over sentences. What was published is quoted
+Results are those of `tokens.studies` with `keep_resamples`: intervals are over sentences. What was published is quoted
 with the paper's numbers of layers, which it counts from 1: its layer l is block l − 1.
 """
 
@@ -14,8 +14,10 @@ from scipy.stats import spearmanr
 from identiscope.papers.judged_rates import (
     CONSIDERABLE,
     ELSEWHERE,
+    FOUND,
     STEP,
     Rates,
+    above_inputs,
     number_claim,
     of_rates,
     points,
@@ -60,13 +62,14 @@ def _first_and_last_claims(across: xr.Dataset, comparable: bool) -> Iterator[Cla
     source = "§4.2, Fig. 2b"
     first = of_rates(lambda rate: rate.sel(probe="linear cosine").isel(trained_on=0), across)
     ends = Estimate(first.value[-2:], first.low[-2:], first.high[-2:])
+    start = Estimate(first.value[:1], first.low[:1], first.high[:1])
     yield Claim(
         statement="the probe of the first layer recovers less than 70 % at the last two layers",
         source=source,
         published="below 70 % at layers 11 and 12, counted from 1",
-        rule="both below 70 % by their intervals",
+        rule="both below 70 % by their intervals, and its own layer above",
         here=percent(ends.value) if comparable else f"{percent(ends.value)}; {ELSEWHERE}",
-        holds=below(ends, 0.7) if comparable else None,
+        holds=all_of([below(ends, 0.7), above(start, 0.7)]) if comparable else None,
     )
     drop = of_rates(
         lambda rate: (one := rate.sel(probe="linear cosine").isel(trained_on=0)).isel(layer=0) - one.isel(layer=-1),
@@ -81,6 +84,7 @@ def _first_and_last_claims(across: xr.Dataset, comparable: bool) -> Iterator[Cla
         holds=above(drop, CONSIDERABLE),
     )
     own = of_rates(lambda rate: rate.sel(probe="linear cosine").isel(trained_on=-1, layer=-1), across)
+    there = above(own, FOUND)
     yield number_claim("the probe of the last layer recovers there", source, 0.94, own, comparable)
     last = across["rate"].sel(probe="linear cosine").isel(trained_on=-1).values
     more = of_rates(
@@ -95,10 +99,10 @@ def _first_and_last_claims(across: xr.Dataset, comparable: bool) -> Iterator[Cla
         statement="the probe of the last layer does better on earlier layers",
         source=source,
         published="94 % for layer 12, the last, then almost monotonically increases when testing on earlier layers",
-        rule="the mean over earlier layers is above its own layer by the interval, and the rank correlation of rate and"
-        " layer is below −0.5",
+        rule="the mean over earlier layers is above its own layer by the interval, the rank correlation of rate and"
+        f" layer is below −0.5, and in its own layer it finds more than {100 * FOUND:g} %, by the interval",
         here=f"{percent(last)}: {points(more)}; rank correlation {order:+.2f}",
-        holds=all_of([above(more), order < -0.5]),
+        holds=all_of([above(more), order < -0.5, there]),
     )
 
 
@@ -122,14 +126,18 @@ def previous_claims(result: xr.Dataset) -> Iterator[Claim]:
         here=said,
         holds=above(naive, 0.9),
     )
+    by_layer = of_rates(lambda rate: rate.sel(probe="naive cosine") - rate.sel(probe="naive l2"), result)
     angle = of_rates(lambda rate: (rate.sel(probe="naive cosine") - rate.sel(probe="naive l2")).mean("layer"), result)
+    most = float((by_layer.value > 0).mean()) > 0.5
+    there = above(of_rates(lambda rate: rate.sel(probe="naive cosine").mean("layer"), result), FOUND)
     yield Claim(
         statement="a layer changes the angle of embeddings less than their magnitude",
         source=source,
         published="the angle (naive cosine) is affected less than the magnitude (naive L2)",
-        rule="naive probes, mean over layers: cosine above L2, by the interval of the difference",
-        here=points(angle),
-        holds=above(angle),
+        rule="naive probes: cosine above L2 in more than half of the layers, and in their mean by the interval of the"
+        f" difference, and cosine finds more than {100 * FOUND:g} % in that mean, by its interval",
+        here=f"{points(angle)}, above in {100 * float((by_layer.value > 0).mean()):.0f} % of the layers",
+        holds=all_of([above(angle), most, there]),
     )
     half = result.sizes["layer"] // 2
     later = of_rates(
@@ -139,13 +147,15 @@ def previous_claims(result: xr.Dataset) -> Iterator[Claim]:
         ),
         result,
     )
+    early = of_rates(lambda rate: rate.isel(layer=slice(None, half)).mean(("probe", "layer")), result)
     yield Claim(
         statement="tokens are more difficult to identify across later layers",
         source=source,
         published="on average more difficult to identify across later layers (no number)",
-        rule="mean over probes: the first half of the layers is above the second, by the interval of the difference",
+        rule="mean over probes: the first half of the layers is above the second, by the interval of the difference,"
+        f" and above {100 * FOUND:g} %, by its interval",
         here=points(later),
-        holds=above(later),
+        holds=all_of([above(later), above(early, FOUND)]),
     )
 
 
@@ -179,14 +189,19 @@ def neighbour_claims(result: xr.Dataset, rates: xr.Dataset) -> Iterator[Claim]:
         return rate.sel(probe=probe, offset=[-step, step]).mean("offset")
 
     nearest = of_rates(lambda rate: at(rate, 1).mean("layer"), result)
+    # A token's own input tells of its neighbours too: where they stand, and which words follow which.
+    gained = above_inputs(result)
+    more = of_rates(lambda rate: at(rate, 1).mean("layer"), gained)
+    told = f"{points(more)} above what the token's own input gives away"
+    informed = above(more, STEP)
     yield Claim(
         statement="hidden tokens hold information about their neighbours",
         source=source,
         published="tokens do contain information about neighbouring tokens",
-        rule="the token next to it is recovered more than twice as often as by guessing, by the interval (mean over"
-        " layers)",
-        here=f"{share(nearest)}, by guessing {100 * guess:.1f} %",
-        holds=above(nearest, 2 * guess),
+        rule="the token next to it is recovered more than twice as often as by guessing, and more often than from the"
+        f" token's own input, by more than {100 * STEP:g} point, by the intervals (mean over layers)",
+        here=f"{share(nearest)}, by guessing {100 * guess:.1f} %; {told}",
+        holds=all_of([above(nearest, 2 * guess), informed]),
     )
     itself = of_rates(lambda rate: rate.sel(probe=probe).mean("layer"), rates)
     less = of_rates(
@@ -196,45 +211,49 @@ def neighbour_claims(result: xr.Dataset, rates: xr.Dataset) -> Iterator[Claim]:
         statement="neighbours are recovered to a much lower degree than the token itself",
         source=source,
         published="to a much lower degree than same-position tokens (no number)",
-        rule=f"mean over layers: below {MUCH_LOWER:g} of the rate of the token itself, by the interval",
-        here=f"next to it {share(nearest)}, itself {share(itself)}",
-        holds=above(less),
+        rule=f"mean over layers: below {MUCH_LOWER:g} of the rate of the token itself, and above what the token's own"
+        f" input gives away by more than {100 * STEP:g} point, by the intervals",
+        here=f"next to it {share(nearest)}, itself {share(itself)}; {told}",
+        holds=all_of([above(less), informed]),
     )
     if len(steps) > 1:
         falls = of_rates(
             lambda rate: [at(rate, near).mean("layer") - at(rate, far).mean("layer") for near, far in pairwise(steps)],
-            result,
+            gained,
         )
-        values = of_rates(lambda rate: [at(rate, step).mean("layer") for step in steps], result).value
+        values = of_rates(lambda rate: [at(rate, step).mean("layer") for step in steps], gained).value
         yield Claim(
             statement="the rate drops with the distance of the neighbour",
             source=source,
             published="drops with increasing k (1, 2, 3; no number)",
-            rule="mean over layers: each distance below the one before, by the interval of the difference",
-            here=f"distances {', '.join(map(str, steps))}: {percent(values)}",
-            holds=above(falls),
+            rule="rates above what the token's own input gives away, mean over layers: each distance below the one"
+            " before, by the interval of the difference, and the first above 0 likewise",
+            here=f"distances {', '.join(map(str, steps))}: {percent(values)} above that",
+            holds=all_of([above(falls), informed]),
         )
     deeper = of_rates(lambda rate: _first(at(rate, 1)) - _last(at(rate, 1)), result)
     yield Claim(
         statement="the rate of neighbours drops with depth",
         source=source,
         published="drops with increasing depth (no number)",
-        rule="the token next to it: first layer above the last, by the interval of the difference",
+        rule="the token next to it: first layer above the last, by the interval of the difference, and above what the"
+        " token's own input gives away",
         here=points(deeper),
-        holds=above(deeper),
+        holds=all_of([above(deeper), informed]),
     )
     sides = of_rates(
-        lambda rate: (one := rate.sel(probe=probe).mean("layer")).sel(offset=-1) - one.sel(offset=1), result
+        lambda rate: (one := rate.sel(probe=probe).mean("layer")).sel(offset=-1) - one.sel(offset=1), gained
     )
-    either = above(sides) or below(sides)
+    either = above(sides, STEP) or below(sides, -STEP)
     yield Claim(
         statement="left and right neighbours behave differently",
         source=source,
         published="recovering left and right neighbours shows different behaviour (no number)",
-        rule="the rates of the token before and of that behind differ, by the interval of the difference; not so if it"
-        f" lies within {100 * STEP:g} point",
+        rule="rates above what the token's own input gives away: those of the token before and of that behind differ by"
+        f" more than {100 * STEP:g} point, by the interval of the difference; not so if it lies within that, or if"
+        " neither is above 0",
         here=f"before minus behind: {points(sides)}",
-        holds=True if either else False if between(sides, -STEP, STEP) else None,
+        holds=all_of([True if either else False if between(sides, -STEP, STEP) else None, informed]),
     )
 
 

@@ -16,7 +16,7 @@ from identiscope.methods.tokens.identification import random_guess, score
 from identiscope.methods.tokens.pairs import Pairs
 from identiscope.methods.tokens.probes import ProbeSet
 from identiscope.methods.tokens.sentences import Sentences
-from identiscope.papers.brunner2020.token_setup import Fitted, Setup, input_embeddings, probe_by_fold
+from identiscope.papers.brunner2020.tokens.setup import Fitted, Setup, input_embeddings, probe_by_fold
 from identiscope.results import make_result
 from identiscope.tensor_files import read_json, read_tensors
 

@@ -15,8 +15,8 @@ from identiscope.errors import InputError
 from identiscope.papers.brunner2020.attention import attention_figures
 from identiscope.papers.brunner2020.attribution import attribution_figures, tag_figures
 from identiscope.papers.brunner2020.setup import FULL, Budget, Data
-from identiscope.papers.brunner2020.tokens import checkpoint_figure, token_figures
-from identiscope.papers.untrained import NULL_TEXTS, beside_untrained
+from identiscope.papers.brunner2020.tokens.figures import checkpoint_figure, token_figures
+from identiscope.papers.untrained import beside_untrained
 from identiscope.progress import Progress, tell
 from identiscope.views.plots.figures import Figure, Missing
 
@@ -51,7 +51,8 @@ def _parts(
             lambda texts: beside_untrained(
                 attention_figures(model, texts[: budget.wiki]),
                 model,
-                lambda null: attention_figures(null, texts[:NULL_TEXTS]),
+                lambda null: attention_figures(null, texts[: budget.null_texts]),
+                texts=budget.null_texts,
             ),
         ),
     )
@@ -63,14 +64,8 @@ def _parts(
                 texts,
                 numbers or "2a, 2b, 7–11, 14–17",
                 f"--{name.lower()}",
-                lambda texts, name=name, numbers=numbers: token_figures(  # type: ignore[misc]
-                    model,
-                    texts[: budget.pairs],
-                    name,
-                    workspace / f"states-{name.lower()}",
-                    budget,
-                    alone=numbers,
-                    shown=shown[name],
+                lambda texts, name=name, numbers=numbers: _identified(  # type: ignore[misc]
+                    model, texts[: budget.pairs], name, numbers, shown[name], workspace, budget
                 ),
             ),
         )
@@ -81,8 +76,8 @@ def _parts(
                 texts,
                 number,
                 f"--{name.lower()}",
-                lambda texts, name=name, number=number: checkpoint_figure(  # type: ignore[misc]
-                    model, texts[: budget.pairs], name, number, workspace, budget, shown=shown[name]
+                lambda texts, name=name, number=number: _tuned(  # type: ignore[misc]
+                    model, texts[: budget.pairs], name, number, shown[name], workspace, budget
                 ),
             ),
         )
@@ -111,10 +106,36 @@ def _parts(
             lambda texts: beside_untrained(
                 tag_figures(model, texts[: budget.attributed], budget.probes),
                 model,
-                lambda null: tag_figures(null, texts[:NULL_TEXTS], budget.probes),
+                lambda null: tag_figures(null, texts[: budget.null_texts], budget.probes),
+                texts=budget.null_texts,
             ),
         ),
     )
+
+
+def _identified(
+    model: Model, texts: list[Text], name: str, numbers: str | None, shown: str, workspace: Path, budget: Budget
+) -> Iterator[Figure | Missing]:
+    def make(of: Model, given: list[Text], place: Path) -> Iterator[Figure | Missing]:
+        states = place / f"states-{name.lower()}"
+        return token_figures(of, given, name, states, budget, alone=numbers, shown=shown)
+
+    aside = workspace / "untrained"
+    few = texts[: budget.null_pairs]
+    own = make(model, texts, workspace)
+    return beside_untrained(own, model, lambda null: make(null, few, aside), texts=budget.null_pairs)
+
+
+def _tuned(
+    model: Model, texts: list[Text], name: str, number: str, shown: str, workspace: Path, budget: Budget
+) -> Iterator[Figure | Missing]:
+    def make(of: Model, given: list[Text], place: Path) -> Iterator[Figure | Missing]:
+        return checkpoint_figure(of, given, name, number, place, budget, shown=shown)
+
+    aside = workspace / "untrained"
+    few = texts[: budget.null_pairs]
+    own = make(model, texts, workspace)
+    return beside_untrained(own, model, lambda null: make(null, few, aside), texts=budget.null_pairs)
 
 
 def _attributed(
@@ -123,7 +144,8 @@ def _attributed(
     def make(of: Model, given: list[Text]) -> Iterator[Figure | Missing]:
         return attribution_figures(of, given, name, budget.probes, others=numbers, shown=shown)
 
-    return beside_untrained(make(model, texts), model, lambda null: make(null, texts[:NULL_TEXTS]))
+    few = texts[: budget.null_texts]
+    return beside_untrained(make(model, texts), model, lambda null: make(null, few), texts=budget.null_texts)
 
 
 def _or_missing(

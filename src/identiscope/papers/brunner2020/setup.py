@@ -4,11 +4,16 @@ from dataclasses import dataclass, field
 
 from identiscope.capture import Model
 from identiscope.corpus.readers import Text
+from identiscope.papers.judging import FEWEST_TEXTS
+from identiscope.papers.untrained import NULL_PAIRS, NULL_TEXTS
 
 
 @dataclass(frozen=True)
 class Budget:
-    """How much is computed: texts of each kind, probes of an attribution, folds and kinds of token probes, epochs."""
+    """How much is computed: texts of each kind, probes of an attribution, folds and kinds of token probes, epochs.
+
+    null_texts and null_pairs: on how many texts claims are judged of an untrained model too; 0: they are not.
+    """
 
     wiki: int | None = None
     pairs: int | None = None
@@ -19,12 +24,16 @@ class Budget:
     mlp_folds: int = 1
     offsets: tuple[int, ...] = (-3, -2, -1, 1, 2, 3)
     epochs: int = 3
+    null_texts: int = NULL_TEXTS
+    null_pairs: int = NULL_PAIRS
 
 
-#: Hours for a small model, most of them for the MLPs; and minutes.
+#: Hours for a small model, most of them for the MLPs; and minutes. Token probes take most of these: what an untrained
+#: model says of their claims is left to the full budget.
 FULL = Budget()
 QUICK = Budget(
     wiki=40, pairs=100, attributed=8, probes=8, folds=2, mlp=False, offsets=(-2, -1, 1, 2), epochs=1,
+    null_texts=FEWEST_TEXTS, null_pairs=0,
 )  # fmt: skip
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from identiscope.capture import load
+from identiscope.errors import InputError
 from identiscope.papers.bhardwaj2021.comparison import compare_attention
 from identiscope.papers.bhardwaj2021.training import TrainingRecipe
 from identiscope.papers.structure_draft.claims import (
@@ -19,8 +20,14 @@ from identiscope.papers.structure_draft.claims import (
 from identiscope.papers.structure_draft.corpus_structure import corpus_structure
 from identiscope.papers.structure_draft.perturbation import perturbation_effects
 from identiscope.papers.structure_draft.reversal import reversal_damage, reversal_perturbations, reversal_structure
-from identiscope.papers.structure_draft.reversal_model import ReversalConfig, reversal_accuracy, train_reversal
-from identiscope.papers.untrained import beside_untrained
+from identiscope.papers.structure_draft.reversal_model import (
+    ReversalConfig,
+    ReversalModel,
+    reversal_accuracy,
+    train_reversal,
+    untrained_reversal,
+)
+from identiscope.papers.untrained import beside_null, beside_untrained
 from identiscope.progress import Progress, tell
 from identiscope.views.plots.figures import Figure, Missing, Panel
 
@@ -71,8 +78,17 @@ def reproduce_structure(
     tell(progress, "done", len(parts), len(parts))
 
 
-def _reversal(budget: StructureBudget) -> Iterator[Figure]:
+def _reversal(budget: StructureBudget) -> Iterator[Figure | Missing]:
     model = train_reversal(budget.config, steps=budget.steps)
+    return beside_null(
+        reversal_figures(model, budget),
+        lambda: untrained_reversal(model.config, seed=1),
+        lambda null: reversal_figures(null, budget),
+    )
+
+
+def reversal_figures(model: ReversalModel, budget: StructureBudget) -> Iterator[Figure | Missing]:
+    """What section V of the draft shows, of a model that was trained to reverse or of any other of its class."""
     accuracy = reversal_accuracy(model, seed=10_000)
     structure = reversal_structure(model, seed=20_000)
     data = f"random sequences of length {model.config.length}"
@@ -86,8 +102,12 @@ def _reversal(budget: StructureBudget) -> Iterator[Figure]:
         tuple(Panel(f"threshold-{value:g}", structure, None, {"threshold": value}) for value in thresholds),
         tuple(threshold_claims(structure)),
     )  # fmt: skip
-    damage = reversal_damage(model, texts=budget.texts, seed=20_000)
-    effects = reversal_perturbations(model, texts=budget.texts, sets=budget.sets, seed=20_000)
+    try:
+        damage = reversal_damage(model, texts=budget.texts, seed=20_000)
+        effects = reversal_perturbations(model, texts=budget.texts, sets=budget.sets, seed=20_000)
+    except InputError:  # of a map without a structure, none can be kept or broken
+        yield Missing("perturbations, LSTM", "attention with a structure")
+        return
     yield Figure(
         "perturbations, LSTM", "Noise that keeps and noise that breaks the structure", data,
         (Panel("damage", damage), Panel("prediction", effects)), tuple(perturbation_claims(effects)),

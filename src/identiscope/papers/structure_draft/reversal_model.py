@@ -134,6 +134,13 @@ def reversal_inputs(model: ReversalModel, ids: Tensor) -> dict[str, Tensor]:
     return {"input_ids": rows, "decoder_input_ids": torch.cat([start, written[:, :-1]], 1)}
 
 
+def untrained_reversal(config: ReversalConfig | None = None, *, seed: int = 0) -> ReversalModel:
+    """A model with the weights that training begins from."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return ReversalModel(ReversalConfig() if config is None else config).eval()
+
+
 def train_reversal(
     config: ReversalConfig | None = None,
     *,
@@ -155,9 +162,7 @@ def train_reversal(
     config = ReversalConfig() if config is None else config
     _check_size(config, batch_size)
     generator = torch.Generator().manual_seed(seed)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        model = ReversalModel(config)
+    model = untrained_reversal(config, seed=seed)
     optimiser = torch.optim.Adam(model.parameters(), lr=learning_rate)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, lambda step: 1 - step / steps)
     start = torch.full((batch_size, 1), model.start)

@@ -23,7 +23,7 @@ from identiscope.methods.tokens.neighbours import Metric
 from identiscope.methods.tokens.pairs import Pairs
 from identiscope.methods.tokens.probes import Probe, ProbeSet
 from identiscope.methods.tokens.sentences import Sentences
-from identiscope.papers.brunner2020.token_setup import Setup, chosen_layers, input_embeddings
+from identiscope.papers.brunner2020.tokens.setup import Setup, chosen_layers, input_embeddings
 from identiscope.results import make_result
 
 

@@ -1,6 +1,6 @@
 """What Brunner et al. (2020) say of token identifiability by layer, judged by the numbers alone.
 
-Results are those of `token_studies` with `keep_resamples`: intervals are over sentences. What was published is quoted
+Results are those of `studies` with `keep_resamples`: intervals are over sentences. What was published is quoted
 with the paper's numbers of layers, which it counts from 1: its layer l is block l − 1.
 """
 
@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import numpy as np
 import xarray as xr
 
-from identiscope.papers.judged_rates import STEP, Rates, number_claim, of_rates, points
+from identiscope.papers.judged_rates import CONSIDERABLE, FOUND, STEP, Rates, number_claim, of_rates, points
 from identiscope.papers.judging import Answer, Estimate, above, all_of, between
 from identiscope.views.plots.figures import Claim, percent
 
@@ -27,6 +27,8 @@ def rate_claims(rates: xr.Dataset, name: str, comparable: bool) -> Iterator[Clai
         f"guessing reaches ({name})", "D.1", GUESS[name], Estimate(guess, guess, guess), comparable
     )  # fmt: skip
     cosine = of_rates(lambda rate: rate.sel(probe="linear cosine"), rates)
+    # Of what is no better than guessing, differences say nothing.
+    found = above(Estimate(cosine.value[:1], cosine.low[:1], cosine.high[:1]), float(guess) + CONSIDERABLE)
     if name == "MRPC":
         last = Estimate(cosine.value[-1], cosine.low[-1], cosine.high[-1])
         yield number_claim("a linear cosine probe recovers tokens of the last layer", source, 0.93, last, comparable)
@@ -34,10 +36,10 @@ def rate_claims(rates: xr.Dataset, name: str, comparable: bool) -> Iterator[Clai
         statement="the rate of the linear cosine probe decreases with depth",
         source=source,
         published="decreases with depth (93 % in the last layer)" if name == "MRPC" else "as in MRPC (no number)",
-        rule=f"the last layer is below the first by its interval, and no layer is above the one before by more than"
-        f" {100 * STEP:g} point",
+        rule=f"the last layer is below the first by its interval, no layer is above the one before by more than"
+        f" {100 * STEP:g} point, and the first is above guessing by more than {100 * CONSIDERABLE:g} points",
         here=percent(cosine.value),
-        holds=_falls(rates, "linear cosine"),
+        holds=all_of([_falls(rates, "linear cosine"), found]),
     )
     yield Claim(
         statement="tokens remain mostly identifiable across layers",
@@ -52,9 +54,10 @@ def rate_claims(rates: xr.Dataset, name: str, comparable: bool) -> Iterator[Clai
         statement="cosine recovers identity better than L2",
         source=source,
         published="cosine distance is more effective to recover identity than L2 distance (no number)",
-        rule="linear probes, mean over layers: cosine above L2, by the interval of the difference",
+        rule="linear probes, mean over layers: cosine above L2, by the interval of the difference, and above guessing"
+        f" in the first layer by more than {100 * CONSIDERABLE:g} points",
         here=points(gap),
-        holds=above(gap),
+        holds=all_of([above(gap), found]),
     )
     if "naive cosine" in rates["probe"].values:
         yield _naive_claim(rates, source)
@@ -77,15 +80,18 @@ def _naive_claim(rates: xr.Dataset, source: str) -> Claim:
         return parts
 
     difference = of_rates(later, rates)
+    there = of_rates(
+        lambda rate: [rate.sel(probe=f"naive {metric}").isel(layer=third) for metric in ("cosine", "l2")], rates
+    )
     values = {metric: rates["rate"].sel(probe=f"naive {metric}").values for metric in ("cosine", "l2")}
     return Claim(
         statement=f"naive rates stay high up to layer {third}, then fall",
         source=source,
         published="close to their input embeddings up to layer 4 of 12, counted from 1, followed by a linear decrease",
         rule=f"by both distances, the rate falls more from layer {third} (from 0: a third of the depth) to the last"
-        " than before it, by the interval of the difference",
+        " than before it, by the interval of the difference, and is above a half there",
         here="; ".join(f"{metric} {percent(rate)}" for metric, rate in values.items()),
-        holds=above(difference),
+        holds=all_of([above(difference), above(there, 0.5)]),
     )
 
 
@@ -101,7 +107,7 @@ def gap_claims(rates: xr.Dataset) -> Iterator[Claim]:
     holds: Answer = None
     if len(known) == 2:
         apart = of_rates(lambda rate: gaps(rate)[1] - gaps(rate)[0], rates)
-        holds = all_of([above(differences), between(apart, -SAME_GAP, SAME_GAP)])
+        holds = all_of([above(differences, SAME_GAP), between(apart, -SAME_GAP, SAME_GAP)])
     said = " · ".join(
         f"{probe} {100 * value:.1f} points" for probe, value in zip(known, differences.value, strict=True)
     )
@@ -109,8 +115,8 @@ def gap_claims(rates: xr.Dataset) -> Iterator[Claim]:
         statement="with L2, the linear probe and the MLP overfit to the same degree",
         source="B.2, Fig. 7",
         published="“both models are overfitting to the same degree” (no number)",
-        rule="train minus test rate, mean over layers: both above 0 by their intervals, and apart by at most"
-        f" {100 * SAME_GAP:g} points, the interval of the difference too",
+        rule=f"train minus test rate, mean over layers: both above {100 * SAME_GAP:g} points by their intervals, and"
+        " apart by at most as much, the interval of the difference too",
         here=said if len(known) == 2 else f"{said}; without MLPs there is nothing to compare (a full run has them)",
         holds=holds,
     )
@@ -137,10 +143,10 @@ def fraction_claims(result: xr.Dataset, comparable: bool) -> Iterator[Claim]:
         statement="the MLP would not profit much from more data",
         source=source,
         published="74 · 80 · 81 · 82 % with 50 · 80 · 90 · 100 % of the training data",
-        rule="the rate grows from 50 to 80 % of the data, and by less per text from there on, by the intervals: growth"
-        " in proportion to the data does not count",
+        rule="the rate grows from 50 to 80 % of the data, and by less per text from there on, to more than"
+        f" {100 * FOUND:g} %, by the intervals: growth in proportion to the data does not count",
         here=percent(result["rate"].isel(probe=0, layer=0).values),
-        holds=above(of_rates(slopes, result)),
+        holds=all_of([above(of_rates(slopes, result)), above(whole, FOUND)]),
     )
 
 

@@ -16,7 +16,7 @@ from identiscope.errors import InputError
 from identiscope.methods.tokens.identification import random_guess, score
 from identiscope.methods.tokens.pairs import Pairs
 from identiscope.methods.tokens.sentences import Sentences
-from identiscope.papers.brunner2020.token_setup import (
+from identiscope.papers.brunner2020.tokens.setup import (
     ALL_PROBES,
     LINEAR,
     NAIVE,
@@ -172,14 +172,24 @@ def neighbours(
     offsets: Sequence[int] = (-3, -2, -1, 1, 2, 3),
     progress: Progress | None = None,
 ) -> xr.Dataset:
-    """Figures 14 to 17: recover the input of the token `offset` places further on. One probe for each offset."""
+    """Figures 14 to 17: recover the input of the token `offset` places further on. One probe for each offset.
+
+    `input_rate` [probe, offset] is what the same probes recover from the token's own input embedding, into which no
+    neighbour has come: by its position, and by which words follow which.
+    """
     setup = setup or Setup()
     sentences, splits = Sentences(cache.lengths), setup.splits(cache)
     results = []
     for number, offset in enumerate(offsets):
-        pairs = Pairs(cache.states, [input_embeddings(cache, setup)], sentences, offset)
+        inputs = input_embeddings(cache, setup)
+        pairs = Pairs([inputs, *cache.states], [inputs], sentences, offset)
         part = part_of(progress, number, len(offsets), f"offset {offset:+d}: ")
-        fitted, arrays = fit_and_score(pairs, splits, probes, setup, part)
+        fitted, of_all = fit_and_score(pairs, splits, probes, setup, part)
+        arrays = {name: (axes, values[:, 1:]) for name, (axes, values) in of_all.items()}
+        for name in ("rate", "resampled_rate"):
+            if name in of_all:
+                axes, values = of_all[name]
+                arrays[name.replace("rate", "input_rate")] = ([axis for axis in axes if axis != "layer"], values[:, 0])
         results.append(
             make_result(
                 "token_identifiability_neighbours",

@@ -16,9 +16,9 @@ from identiscope.papers.brunner2020.layer_claims import (
     previous_claims,
 )
 from identiscope.papers.brunner2020.setup import Budget, is_bert_base
-from identiscope.papers.brunner2020.token_claims import fraction_claims, gap_claims, rate_claims
-from identiscope.papers.brunner2020.token_setup import LINEAR, MLP, NAIVE, Setup
-from identiscope.papers.brunner2020.token_studies import (
+from identiscope.papers.brunner2020.tokens.claims import fraction_claims, gap_claims, rate_claims
+from identiscope.papers.brunner2020.tokens.setup import LINEAR, MLP, NAIVE, Setup
+from identiscope.papers.brunner2020.tokens.studies import (
     across_layers,
     compare_checkpoints,
     data_fractions,
