@@ -52,7 +52,8 @@ def maps(layer: dict[str, Any], chunk: bytes, place: int) -> dict[str, np.ndarra
             continue
         cells = np.zeros((queries, keys))
         if packed["factors"]:
-            cells = _product(packed["factors"], data, place, len(layer["heads"]), found.get("raw"))
+            seen = inside if mask else None
+            cells = _product(packed["factors"], data, place, len(layer["heads"]), found.get("raw"), seen)
             if name == "raw":
                 if packed["softcap"]:
                     cells = np.tanh(cells / packed["softcap"]) * packed["softcap"]
@@ -67,13 +68,20 @@ def maps(layer: dict[str, Any], chunk: bytes, place: int) -> dict[str, np.ndarra
                 cells = weights / (weights.sum(1, keepdims=True) + sink)
             cells = np.where(inside, cells, 0)
         if packed["cells"]:
-            stored = _levels(array(data, packed["cells"]), packed["levels"])
-            if packed["rows"] is None:
-                cells = stored.reshape(-1, queries, keys)[place]
+            codes = array(data, packed["cells"])
+            steps = None if packed["steps"] is None else array(data, packed["steps"]).astype(np.float64)
+            if packed["rows"] is None and steps is not None:
+                left = iter(codes[place])
+                for j in range(keys):
+                    for i in range(queries):
+                        cells[i, j] = next(left) * steps[i] if inside[i, j] else 0
+            elif packed["rows"] is None:
+                cells = _levels(codes, packed["levels"]).reshape(-1, queries, keys)[place]
             else:
-                for code, row in zip(array(data, packed["rows"]), stored, strict=True):
+                for code, row in zip(array(data, packed["rows"]), codes, strict=True):
                     if code >> 20 == place:
-                        cells[code & (2**20 - 1)] = row
+                        query = code & (2**20 - 1)
+                        cells[query] = _levels(row, packed["levels"]) if steps is None else row * steps[query]
         found[name] = cells
     if "effective_simplex_span" in found:
         found["simplex_null"] = np.zeros((queries, keys))
@@ -93,16 +101,27 @@ def output_rows(layer: dict[str, Any], chunk: bytes, place: int) -> np.ndarray:
     right = array(data, layer["effective_simplex_span"]["factors"]["right"])
     group = place // (len(layer["heads"]) // right.shape[1])
     step = layer["effective_simplex_span"]["factors"]["right_step"][group]
-    return right[:, group].T * step @ array(data, layer["output"]["matrix"])[place]
+    output = layer["output"]
+    return right[:, group].T * step @ (array(data, output["matrix"])[place] * output["step"][place])
 
 
-def _product(factors: dict[str, Any], data: bytes, place: int, heads: int, raw: np.ndarray | None) -> np.ndarray:
+def _product(
+    factors: dict[str, Any], data: bytes, place: int, heads: int, raw: np.ndarray | None, seen: np.ndarray | None
+) -> np.ndarray:
     right = array(data, factors["right"])
     group = place // (heads // right.shape[1])
     rows = right[:, group] * factors["right_step"][group]
     if factors["left"] is None:
         assert raw is not None
-        return raw @ rows.T @ rows
+        if seen is None:
+            return raw @ rows.T @ rows
+        found = np.zeros_like(raw)
+        for i, keys in enumerate(seen):
+            # A little of the identity, as much as one step: least squares with as many rows more.
+            known = np.concatenate([rows.T[keys], np.eye(len(rows)) * factors["right_step"][group]])
+            weights = np.linalg.lstsq(known.T @ known, rows[:, keys] @ raw[i, keys], rcond=None)[0]
+            found[i, keys] = weights @ rows[:, keys]
+        return found
     return (array(data, factors["left"])[:, place].T * factors["left_step"][place]) @ rows
 
 

@@ -79,7 +79,10 @@ class Tabs:
         free = self.free.setdefault((width, theme), [])
         if free:
             return free.pop()
-        context = self.browser.new_context(viewport={"width": width, "height": 900}, color_scheme=theme)
+        # Nothing moves by itself, but for the test that looks at it.
+        context = self.browser.new_context(
+            viewport={"width": width, "height": 900}, color_scheme=theme, reduced_motion="reduce"
+        )
         return context.new_page()
 
     def give_back(self, tab: Any, width: int, theme: str) -> None:

@@ -10,8 +10,11 @@ import xarray as xr
 
 from every_result import every_result, method_names, unusual_results
 from identiscope.reports.reporting import report
+from identiscope.views.page import plain
 from identiscope.views.page.data import Page, empty_page
 from identiscope.views.page.results import result_page, with_result
+
+pytestmark = pytest.mark.long
 
 # What a reader sees beside the heading: how many parts with something in them, and whether the page gave up.
 SEEN = """() => ({
@@ -39,11 +42,22 @@ def test_no_kind_of_result_is_left_out(results: list[xr.Dataset]) -> None:
     assert {str(result.attrs["method"]) for result in results} == method_names()
 
 
-def test_each_opens(results: list[xr.Dataset], open_page: Any, tmp_path: Path) -> None:
-    tab = None
-    for number, result in enumerate(results):
-        tab = open_page(report(result, path=tmp_path / f"result-{number}.html"), tab=tab)
-        check(tab)
+def test_pages_of_one_result_open(
+    results: list[xr.Dataset], open_page: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One for each make of page: which sections it has, and whether a verdict leads. Below, each result is in the
+    browser, many to a page, since opening one takes longer than what is on it."""
+    with monkeypatch.context() as patched:
+        # Which sections there are does not depend on what is drawn in them, and that takes most of the time.
+        patched.setattr(plain, "_picture", lambda result: None)
+        headers = [result_page(result).header for result in results]
+    tab, seen = None, set()
+    for number, (result, header) in enumerate(zip(results, headers, strict=True)):
+        make = (*(section["kind"] for section in header["sections"]), bool(header["verdict"]))
+        if make not in seen:
+            seen.add(make)
+            tab = open_page(report(result, path=tmp_path / f"result-{number}.html"), tab=tab)
+            check(tab)
 
 
 @pytest.mark.parametrize("name", unusual_results())
@@ -75,6 +89,7 @@ def filled(value: float) -> Callable[[xr.Dataset], xr.Dataset]:
 
 
 VARIANTS: dict[str, Callable[[xr.Dataset], xr.Dataset]] = {
+    "as it is": lambda result: result,
     "not a number": filled(np.nan),
     "infinite": filled(np.inf),
     "one of the first axis": lambda result: result.isel({next(iter(result.sizes)): 0}),
@@ -95,7 +110,7 @@ def together(results: list[xr.Dataset], variant: Callable[[xr.Dataset], xr.Datas
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-def test_each_opens_without_numbers_and_in_part(results: list[xr.Dataset], open_page: Any, name: str) -> None:
+def test_each_opens_whole_without_numbers_and_in_part(results: list[xr.Dataset], open_page: Any, name: str) -> None:
     tab = None
     for page, count in together(results, VARIANTS[name]):
         tab = open_page(page, tab=tab)

@@ -1,6 +1,7 @@
 """The live viewer in a real browser: texts in, maps out, two side by side, more on demand, a Cancel that cancels."""
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -131,8 +132,9 @@ def test_two_side_by_side(opened: Any) -> None:
     assert left["y"] == right["y"] and left["x"] + left["width"] <= right["x"] and fits(tab)
     assert "heads more than half null" in tab.inner_text(".compared") and tab.locator(".compared tbody tr").count() == 2
     # The second follows the first, as far as it can.
+    tab.evaluate("identiscope.sides[0].pane.viewer().choose({row: 3})")
     tab.locator(".pane").nth(0).locator(".grid button").nth(12 + 2).click()
-    until(tab, f"JSON.stringify(({PLACE})(1)) === JSON.stringify({{layer: 1, head: 2, row: 0}})")
+    until(tab, f"JSON.stringify(({PLACE})(1)) === JSON.stringify({{layer: 1, head: 2, row: 3}})")
     until(tab, "[...document.querySelectorAll('.more')].every((one) => one.innerText.includes('Layer 1, head 2'))")
     tab.uncheck("text=same head in both")
     tab.locator(".pane").nth(0).locator(".grid button").nth(0).click()
@@ -172,6 +174,54 @@ def test_trouble_is_told_and_hostile_text_is_text(opened: Any) -> None:
     shown(tab)
     assert tab.locator(".trouble").first.is_hidden()
     assert tab.evaluate("window.bad") is None and tab.locator(".pane img").count() == 0
+
+
+def test_a_reload_keeps_text_and_result_and_history_has_them(opened: Any) -> None:
+    tab = opened()
+    choose(tab)
+    texts = ["The first text of two, of a keeper and the sea.", "<b>Another</b> text, asked for later."]
+    for text in texts:
+        tab.fill("textarea >> nth=0", text)
+        tab.click("button.main")
+        until(tab, f"identiscope.sides[0].header()?.title && ({SHOWN})(0)", 60)
+        until(tab, "location.hash.includes('page=' + identiscope.sides[0].page())")
+    tab.evaluate("identiscope.sides[0].pane.viewer().choose({layer: 2, head: 4, row: 3})")
+    until(tab, "location.hash.includes('head=4')")
+    page = tab.evaluate("identiscope.sides[0].page()")
+    tab.reload()
+    until(tab, "!!window.identiscope")
+    tab.evaluate("identiscope.reopened")
+    shown(tab)
+    assert tab.input_value("textarea >> nth=0") == texts[1]
+    assert tab.evaluate("identiscope.sides[0].page()") == page
+    assert tab.evaluate(PLACE, 0) == {"layer": 2, "head": 4, "row": 3}
+    assert "(cpu, float32)" in tab.inner_text(".controls")
+    tab.click(".history summary")
+    assert tab.locator(".history bdi").all_inner_texts()[:2] == texts[::-1] and tab.locator(".history b").count() == 0
+    tab.click(".history button >> nth=1")
+    until(tab, f"identiscope.sides[0].page() !== {page!r}")
+    assert tab.input_value("textarea >> nth=0") == texts[0]
+
+
+def test_an_address_whose_page_is_gone_says_so(opened: Any, visit: Visit) -> None:
+    tab = opened(place="#page=nothing-of-this-name")
+    tab.evaluate("identiscope.reopened")
+    assert "no longer has the page" in tab.inner_text(".trouble >> nth=0")
+    # The browser's console says that it was not found, too.
+    visit.troubles = [one for one in visit.troubles if "404" not in one]
+
+
+def test_a_file_is_read_into_the_text(opened: Any, tmp_path: Path) -> None:
+    tab = opened()
+    for name, content, expected in (
+        ("text.txt", "Words of a file, é.".encode(), ""),
+        ("picture.txt", b"\xff\xfe\x00\x01", "picture.txt is not a text file in UTF-8"),
+        ("long.txt", b"a" * 30_000, "long.txt has 30000 characters; at most 20000"),
+    ):
+        (tmp_path / name).write_bytes(content)
+        tab.set_input_files("input[type=file] >> nth=0", tmp_path / name)
+        until(tab, f"document.querySelector('.trouble').textContent.includes({expected!r})")
+        assert tab.input_value("textarea >> nth=0") == ("Words of a file, é.")
 
 
 def test_the_corpus_run(opened: Any) -> None:

@@ -23,6 +23,8 @@ from identiscope.views.page.matrices import structure_section
 from identiscope.views.page.results import with_results
 from views.shape_check import heads
 
+pytestmark = pytest.mark.long
+
 IDS = [(7 * place) % 90 + 5 for place in range(60)]
 
 READ = """async ([layer, head]) => {
@@ -78,6 +80,19 @@ def test_cells_of_other_kinds_of_attention(open_page: Any, name: str, kind: str)
         assert np.abs(found[map_name] - cells).max() <= layer["error"][map_name]
 
 
+@pytest.mark.parametrize("channels", [8, 32])  # raw attention by factors, or by its cells
+def test_cells_of_a_long_causal_text(open_page: Any, channels: int) -> None:
+    trace = identiscope.trace(*families.long_causal("Llama", head_dim=channels))
+    made = report_page(trace, with_verdict=False)
+    (layer,) = heads(made)["layers"]
+    assert layer["effective_simplex_span"]["factors"]["left"] is None
+    assert (layer["raw"]["factors"] is None) == (channels == 32)
+    true = true_maps(trace, 0, 3)
+    found = shown(open_page(made), 0, 3, true["raw"].shape)
+    for name, cells in true.items():
+        assert np.abs(found[name] - cells).max() <= layer["error"][name]
+
+
 @pytest.mark.parametrize("kind", ["encoder-self", "decoder-self"])
 def test_cells_of_a_bias_by_distance(open_page: Any, kind: str) -> None:
     torch.manual_seed(0)
@@ -106,7 +121,7 @@ def test_the_first_screen(open_page: Any, report: Path, page: Page) -> None:
     share, merged = (layer[name][start["head"]] for name in ("simplex_null_share", "merged_null_share"))
     said = tab.inner_text(".stats")
     assert f"null share {share:.3f}, {merged:.3f} with equal tokens added up" in said
-    maps = tab.inner_text("#attention_maps")
+    maps = tab.text_content("#attention_maps .what")
     assert "The paper's effective attention (eq. 9) is not: it changes with where the value bias is kept" in maps
     assert re.search(r"rounding error .* raw \d", tab.inner_text(".stats"))
     assert tab.evaluate("identiscope.timing.threaded")
@@ -191,14 +206,18 @@ def test_sliding_changes_weights_and_not_the_output(
 def test_a_row_that_cannot_move_says_so(open_page: Any, minilm: identiscope.Model) -> None:
     tab = open_page(report_page(identiscope.trace(minilm, "A short text."), with_verdict=False))
     until(tab, "!!identiscope.row()")
-    assert "identifiable" in tab.inner_text("#attention_row .said") and tab.is_disabled("#attention_slider")
+    assert "All of it is certain" in tab.inner_text("#attention_row .said") and tab.is_disabled("#attention_slider")
 
 
 def test_bars_have_whiskers_where_intervals_are_known(open_page: Any, report: Path, trace: Any) -> None:
     tab = open_page(report, place="#layer=2&head=3&row=4")
-    assert tab.locator(".whisker").count() == len(trace.tokens)
+    exact = tab.locator(".whisker:not(.found)")
+    assert exact.count() == len(trace.tokens)
     tab.evaluate("identiscope.choose({row: 5})")
-    assert tab.locator(".whisker").count() == 0
+    assert exact.count() == 0
+    # Others are sought in the page, one after the other, and are not called exact.
+    until(tab, "!!document.querySelector('.whisker.found')")
+    assert exact.count() == 0
     assert "not computed for this row" in tab.inner_text("#attention_row .legend")
     tab.click("#attention_row >> text=Show all")
     assert tab.locator("#attention_row .bars g[data-key]").count() == len(trace.tokens)
@@ -263,6 +282,13 @@ def test_each_view_can_be_saved(open_page: Any, report: Path, trace: Any) -> Non
         assert name.endswith(".png") and png[:8] == b"\x89PNG\r\n\x1a\n" and len(png) > 5000, view
         name, drawn = saved(tab, f"{view} [data-save=svg]")
         assert name.endswith(".svg") and ElementTree.fromstring(drawn).tag.endswith("svg")
+        name, pdf = saved(tab, f"{view} [data-save=pdf]")
+        assert name.endswith(".pdf") and pdf.startswith(b"%PDF-1.4") and pdf.endswith(b"%%EOF\n")
+        # Every object is where the table of them says.
+        begin = int(pdf.rsplit(b"startxref\n", 1)[1].split()[0])
+        places = [int(line.split()[0]) for line in pdf[begin:].split(b"\n")[3:8]]
+        assert pdf[begin : begin + 4] == b"xref"
+        assert [pdf[place : place + 7] for place in places] == [b"%d 0 obj" % number for number in range(1, 6)]
         name, table = saved(tab, f"{view} [data-save=csv]")
         rows = list(csv.DictReader(io.StringIO(table.decode("utf-8"))))
         assert name.endswith(".csv") and (lines is None or len(rows) == lines), view
@@ -271,6 +297,35 @@ def test_each_view_can_be_saved(open_page: Any, report: Path, trace: Any) -> Non
             cells = np.array([float(one["effective_simplex_span"]) for one in rows]).reshape(true.shape)
             assert np.abs(cells - true).max() < 1.2e-3
             assert rows[5]["key_token"] == trace.tokens[5]
+
+
+def test_a_table_is_behind_each_picture(open_page: Any, report: Path, trace: Any) -> None:
+    tab = open_page(report, place="#layer=2&head=3&row=4")
+    pictures = tab.locator("[data-save=svg]").count()
+    assert pictures == tab.locator("[data-table]").count() == 9
+    tab.click("#attention_row [data-table]")
+    until(tab, "document.querySelectorAll('#attention_row .behind tbody tr').length > 0")
+    assert tab.locator("#attention_row .behind tbody tr").count() == len(trace.tokens)
+    tab.click("#attention_maps .top [data-table]")
+    until(tab, "!!document.querySelector('#attention_maps .behind')")
+    assert f"and {len(trace.tokens) ** 2 - 300} more rows" in tab.inner_text("#attention_maps .behind")
+    tab.click("#attention_row [data-table]")
+    assert tab.locator("#attention_row .behind").count() == 0
+
+
+def test_figures_for_a_paper_and_cards_on_paper(open_page: Any, report: Path) -> None:
+    tab = open_page(report, theme="dark")
+    tab.select_option("[data-choice=figures]", "paper")
+    assert tab.evaluate("document.querySelector('.identiscope').dataset.theme") == "light"
+    drawn = saved(tab, "#attention_row [data-save=svg]")[1]
+    picture = ElementTree.fromstring(drawn)
+    assert picture.get("width") == "84mm" and "serif" in str(picture.get("font-family"))
+    assert picture.find(".//{http://www.w3.org/2000/svg}text") is not None
+    tab.select_option("[data-choice=figures]", "screen")
+    tab.emulate_media(media="print")
+    assert tab.evaluate("getComputedStyle(document.querySelector('#attention_row')).breakInside") == "avoid"
+    assert not tab.locator(".saving").first.is_visible()
+    tab.emulate_media(media="screen")
 
 
 @pytest.mark.parametrize(
@@ -293,7 +348,9 @@ def test_a_view_that_cannot_be_saved_says_so(chromium: Any, report: Path, view: 
     tab.goto(f"file://{report}#layer=2&head=3&row=4")
     tab.evaluate("identiscope.ready")
     tab.evaluate(f"() => {{ {broken}; }}")
-    tab.click(f"{view} [data-save=png]")
+    # The alert stands before the browser tells of what was thrown: both are waited for.
+    with tab.expect_event("pageerror"):
+        tab.click(f"{view} [data-save=png]")
     tab.wait_for_selector(f"{view} [role=alert]")
     said = tab.inner_text(f"{view} [role=alert]")
     assert said.startswith("This view could not be saved as PNG: ") and reason in said
@@ -596,7 +653,7 @@ def test_colours_grow_with_the_weight_and_noise_fades(open_page: Any) -> None:
     generator = torch.Generator().manual_seed(0)
     attention = torch.softmax(2 * torch.randn(1, 1, 60, 60, generator=generator), -1)
     trace = identiscope.from_arrays(attention, torch.randn(1, 1, 60, 5, generator=generator))
-    tab = open_page(report_page(trace, with_verdict=False))
+    tab = open_page(report_page(trace, with_verdict=False), place="#section=attention&layer=0&row=0")
     paper = np.array([0xFB, 0xFA, 0xF7])
     for name in ("raw", "effective_simplex_span"):
         found = tab.evaluate(PIXELS, name)

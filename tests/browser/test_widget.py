@@ -37,13 +37,13 @@ def test_the_widget_draws(chromium: Any, forbidden: bool) -> None:
         tab.evaluate("() => { window.Worker = function () { throw new Error('forbidden'); }; }")
     chunks = {name: base64.b64encode(data).decode() for name, data in shown.chunks.items()}
     tab.evaluate(DRAW, [shown._esm, shown.header, shown.worker, chunks])
-    until(tab, "document.querySelector('#attention_maps_title')?.textContent === 'Attention of layer 0, head 0'")
+    until(tab, "document.querySelector('#attention_maps_title')?.textContent === 'Attention of layer 1, head 0'")
     # Arrows belong to the notebook unless the viewer has the focus.
     tab.keyboard.press("ArrowRight")
-    assert tab.inner_text("#attention_maps_title") == "Attention of layer 0, head 0"
+    assert tab.inner_text("#attention_maps_title") == "Attention of layer 1, head 0"
     tab.focus('.grid [aria-pressed="true"]')
     tab.keyboard.press("ArrowRight")
-    until(tab, "document.querySelector('#attention_maps_title').textContent === 'Attention of layer 0, head 1'")
+    until(tab, "document.querySelector('#attention_maps_title').textContent === 'Attention of layer 1, head 1'")
     tab.evaluate("close_widget()")
     assert errors == []
     tab.close()

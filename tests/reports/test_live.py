@@ -56,6 +56,13 @@ def test_methods(compute: Compute) -> None:
     assert shown["rows"] == [0, 1] and "attribution.values" in page.chunks
 
 
+def test_a_text_of_more_than_the_most_tokens_is_cut_where_that_was_asked_for(model: identiscope.Model) -> None:
+    whole = len(identiscope.trace(model, words(50)).tokens)
+    page = live([model], most_tokens=40, truncate=True)(Question(0, words(50)), tell)
+    assert len(heads(page)["tokens"]["queries"]) == 40
+    assert f"40 tokens, {whole - 40} cut" in page.header["subtitle"]
+
+
 def test_more_is_added_and_the_rest_stays(compute: Compute, page: Page) -> None:
     # The verdict asks for some canonical maps; one that it did not ask for is added.
     had = (heads(page)["layers"][1]["canonical"] or {"heads": []})["heads"]
@@ -77,6 +84,15 @@ def test_more_is_added_and_the_rest_stays(compute: Compute, page: Page) -> None:
 def test_places_that_are_not_there(compute: Compute, page: Page, place: dict[str, tuple[tuple[int, ...], ...]]) -> None:
     with pytest.raises(InputError, match=r"has no head|row 99"):
         compute(Question(0, TEXT, base=page, **place), tell)  # type: ignore[arg-type]
+
+
+def test_a_text_too_long_for_the_model_is_cut_only_where_that_was_asked_for(model: identiscope.Model) -> None:
+    longest = model.config.max_position_embeddings
+    question = Question(0, words(longest + 30), methods=())
+    with pytest.raises(InputError, match="truncate"):
+        live([model], most_tokens=10_000)(question, tell)
+    page = live([model], most_tokens=10_000, truncate=True)(question, tell)
+    assert f"{longest} tokens, " in page.header["subtitle"] and " cut" in page.header["subtitle"]
 
 
 def test_too_many_tokens(compute: Compute) -> None:
@@ -123,7 +139,7 @@ def test_a_text_is_cancelled_in_between(compute: Compute) -> None:
 
 
 def test_what_a_browser_is_told_of_a_model(model: identiscope.Model, tmp_path: Path) -> None:
-    assert served_model(model) == ServedModel(Path(model.name).name, False)
+    assert served_model(model) == ServedModel(Path(model.name).name, False, "cpu, float32")
     with pytest.raises(InputError, match="tokenizer"):
         served_model(identiscope.load(families.ALL["BERT"].model()))
 

@@ -2,6 +2,7 @@
 
 import json
 import sys
+import types
 
 import pytest
 import torch
@@ -36,3 +37,25 @@ def test_a_trace_and_results_have_a_rich_form() -> None:
     assert "&lt;b&gt;" in trace._repr_html_() and "<b><" not in trace._repr_html_()
     result = identiscope.attention_maps(trace, 0, 0)
     assert "<svg" in result._repr_html_()
+
+
+def test_an_exported_notebook_has_a_picture_and_a_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("anywidget", reason="the extra notebook is not installed")
+    torch.manual_seed(0)
+    maps = torch.softmax(torch.randn(2, 3, 6, 6), -1)
+    trace = identiscope.from_arrays(maps, torch.randn(2, 3, 6, 4), tokens=[*"abcde", "<img src=x onerror=alert(1)>"])
+    shown = view(trace)
+    outputs: list[dict[str, str]] = []
+    fake = types.ModuleType("IPython.display")
+    fake.display = lambda data, raw: outputs.append(data)  # type: ignore[attr-defined]
+    package = types.ModuleType("IPython")
+    package.display = fake  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "IPython", package)
+    shown._ipython_display_()
+    live, still = outputs
+    assert "application/vnd.jupyter.widget-view+json" in live and set(still) == {"text/html", "text/plain"}
+    text = still["text/html"]
+    assert f'data-identiscope-still="{shown.still}"' in text and text.count("<rect") == 6 and "<table>" in text
+    assert "<img" not in text and "&lt;img" in text
+    share = 1 - heads(json.loads(shown.header))["layers"][1]["simplex_null_share"][2]
+    assert f"<td>{share:.3g}</td>" in text

@@ -1,11 +1,13 @@
 """Every plot is drawn from a real result, onto the axes given."""
 
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import matplotlib
 import numpy as np
 import pytest
+import torch
 
 import families
 
@@ -297,3 +299,19 @@ def test_names_of_tokens_do_not_overlap(minilm: identiscope.Model) -> None:
             boxes = sorted(getattr(label.get_window_extent(), f"interval{end}").tolist() for label in labels)
             assert all(left[1] <= right[0] + 1 for left, right in pairwise(boxes))
         plt.close(ax.figure)
+
+
+def test_a_figure_for_a_paper_has_a_columns_width_and_text_that_stays_text(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    trace = identiscope.from_arrays(torch.softmax(torch.randn(2, 3, 6, 6), -1), torch.randn(2, 3, 6, 4))
+    result = identiscope.attention_identifiability(trace)
+    before = dict(matplotlib.rcParams)
+    figure = identiscope.plot(result, style="paper").figure
+    assert isinstance(figure, Figure)
+    assert tuple(figure.get_size_inches()) == (3.3, 2.5)
+    figure.savefig(tmp_path / "paper.svg")
+    assert "<text" in (tmp_path / "paper.svg").read_text(encoding="utf-8")
+    assert dict(matplotlib.rcParams) == before
+    with pytest.raises(identiscope.InputError, match="style='poster' was given; expected one of paper"):
+        identiscope.plot(result, style="poster")
+    plt.close("all")

@@ -85,6 +85,23 @@ def test_every_cell_is_within_the_stated_error(name: str, kind: str, stored: str
     assert stored is None or set(found) == {stored}
 
 
+@pytest.mark.parametrize(
+    ("name", "options", "derived"),
+    [
+        ("Llama", {"head_dim": 8}, True),  # heads share values
+        ("Llama", {"head_dim": 32, "num_key_value_heads": 4}, True),  # so many channels that cells take less room
+        ("GptOss", {"head_dim": 8, "sliding_window": 40, "num_local_experts": 4}, False),  # and sinks
+    ],
+)
+def test_a_long_causal_text_is_stored_without_left_factors(name: str, options: dict[str, Any], derived: bool) -> None:
+    trace = identiscope.trace(*families.long_causal(name, **options))
+    page = report_page(trace, with_verdict=False, canonical="none")
+    assert check(trace, page, "decoder-self") == ["cells" if options["head_dim"] == 32 else "factors"]
+    (layer,) = heads(page)["layers"]
+    assert max(layer["error"].values()) <= 1.2e-3
+    assert (layer["effective_simplex_span"]["factors"]["left"] is None) is derived
+
+
 @pytest.mark.parametrize("name", ["BERT", "Llama"])
 @pytest.mark.parametrize("length", [6, 24])  # eight channels: all rows are identifiable, or not all
 def test_null_attention_that_is_rounding_is_zero(name: str, length: int) -> None:
@@ -130,7 +147,7 @@ def test_sizes(minilm: identiscope.Model) -> None:
     assert minilm.tokenizer is not None
     ids = minilm.tokenizer(PASSAGE * 4, truncation=True, max_length=512)["input_ids"]
     short = report_page(identiscope.trace(minilm, ids[:128]))
-    assert heads(short)["start"] and heads(short)["intervals"] and len(short.header["verdict"]) == 5
+    assert heads(short)["start"] and heads(short)["intervals"] and len(short.header["verdict"]) == 6
     assert len(page_html(short)) < 2e6
     long = report_page(identiscope.trace(minilm, ids), with_verdict=False)
     assert len(heads(long)["tokens"]["queries"]) == 512
@@ -159,9 +176,9 @@ def test_a_verdict_chooses_what_is_shown_first(minilm: identiscope.Model) -> Non
     }
     assert (start["layer"], start["head"]) in chosen and len(chosen) <= 3
     assert {"intervals", "canonical maps", "maps"} <= {what for what, _, _ in told.steps}
-    # What takes longest says how far it is: six layers, then 24 weights and 24 rows.
+    # What takes longest says how far it is: six layers, then 24 weights and 8 rows.
     assert [step for step in told.steps if step[0] == "layers"] == [("layers", done, 6) for done in range(7)]
-    assert [step for step in told.steps if step[0] == "verdict"] == [("verdict", done, 48) for done in range(1, 49)]
+    assert [step for step in told.steps if step[0] == "verdict"] == [("verdict", done, 32) for done in range(1, 33)]
 
 
 def test_text_form_of_bytes() -> None:

@@ -56,7 +56,7 @@ def results() -> dict[str, xr.Dataset]:
         ("effects", {"values": "agreement", "outcome": "logits"}),
     ],
 )
-def test_plots(results: dict[str, xr.Dataset], name: str, options: dict[str, object]) -> None:
+def test_plots(results: dict[str, xr.Dataset], name: str, options: dict[str, Any]) -> None:
     ax = Figure().add_subplot()
     assert plot(results[name], ax, **options) is ax
     assert ax.has_data() and ax.get_ylabel()
@@ -89,7 +89,7 @@ def test_points_are_coloured_by_what_the_noise_did(results: dict[str, xr.Dataset
     ],
 )
 def test_what_is_not_there_is_refused(
-    results: dict[str, xr.Dataset], name: str, options: dict[str, object], message: str
+    results: dict[str, xr.Dataset], name: str, options: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(InputError, match=message):
         plot(results[name], Figure().add_subplot(), **options)

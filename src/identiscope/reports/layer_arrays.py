@@ -1,7 +1,7 @@
 """A Trace as plain NumPy arrays: what a page needs to rebuild every head's maps, and the maps to check it against."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,10 +10,10 @@ from torch import Tensor
 
 from identiscope.linalg.allowed import AllowedKeys, describe_allowed
 from identiscope.linalg.devices import as_numpy
-from identiscope.linalg.rank.projection_factor import projection_factor
+from identiscope.linalg.rank.projection_factor import ProjectionFactor, projection_factor
 from identiscope.linalg.thin_position import ThinPosition, thin_position
 from identiscope.linalg.tolerance import GRAM_FLOOR
-from identiscope.methods.fields import LayerFields, chosen_sites, layer_fields
+from identiscope.methods.fields import chosen_sites, layer_fields
 from identiscope.methods.maps.effective_simplex_span import effective_simplex_span
 
 if TYPE_CHECKING:
@@ -33,7 +33,8 @@ class LayerArrays:
     which no norm of an output sees.
     `start` and `stop` [query] are the allowed range of keys, `matrix` [query, key] where a range does not say it; all
     None where every key may be seen. `raw` and `effective_simplex_span` give the library's own map of the place-th
-    head in float64; the paper's `effective` attention, which another way of writing the model changes, is not held.
+    head in float64, there until the next is asked for; the paper's `effective` attention, which another way of writing
+    the model changes, is not held.
     """
 
     layer: int
@@ -71,23 +72,34 @@ def report_layers(
 def layer_arrays(site: "Site") -> LayerArrays:
     """One site as thin matrices."""
     fields = layer_fields(site)
+    projection = projection_factor(fields.projection)
     factored = effective_simplex_span(
         fields.value,
-        fields.projection,
+        projection,
         fields.context,
         allowed=fields.allowed,
         precision=fields.precision,
         row_sum=fields.row_sum,
     )
-    left, right, output = _orthonormal(fields, factored.left, factored.right)
+    left, right, output = _orthonormal(fields.value, projection, factored.left, factored.right)
     described = describe_allowed(fields.allowed, site.queries, site.keys, fields.value.device)
     position = _position(site, described)
     query, key = _logit_factors(site) if site.bias.position is None or position is not None else (None, None)
     ranged = not described.everything and described.matrix is None
 
+    # Maps are made in the same memory again and again: to get it anew takes longer than to compute them.
+    room = torch.empty(2, site.queries, site.keys, dtype=torch.float64, device=factored.left.device)
+    softmax = fields.softmax_rows
+    compiled = None if softmax is None else replace(softmax, room=room[0].view(-1))
+
+    def raw(place: int) -> Array:
+        if compiled is None or int(compiled.lengths.max()) < site.keys:
+            return as_numpy(site.attention(site.heads[place]))
+        return as_numpy(compiled.of_head(place).rows(slice(0, site.queries))[0][0])
+
     def projected(place: int) -> Array:
         group = len(factored.left) // len(factored.right)
-        cells = factored.left[place] @ factored.right[place // group].mT
+        cells = torch.mm(factored.left[place], factored.right[place // group].mT, out=room[1])
         if not described.everything:
             cells *= described.block(slice(0, site.queries))
         return as_numpy(cells)
@@ -109,7 +121,7 @@ def layer_arrays(site: "Site") -> LayerArrays:
         start=as_numpy(described.start) if ranged else None,
         stop=as_numpy(described.stop) if ranged else None,
         matrix=None if described.matrix is None else as_numpy(described.matrix),
-        raw=lambda place: as_numpy(site.attention(site.heads[place])),
+        raw=raw,
         effective_simplex_span=projected,
     )
 
@@ -135,7 +147,9 @@ def _logit_factors(site: "Site") -> tuple[Array | None, Array | None]:
     return as_numpy(site.query.double() * site.scale), as_numpy(key.double())
 
 
-def _orthonormal(fields: LayerFields, left: Tensor, right: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _orthonormal(
+    value: Tensor, projection: ProjectionFactor, left: Tensor, right: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
     """The same product left·rightᵀ with orthonormal columns on the right, and T in their coordinates.
 
     The first column is the same for all keys, so that where every key may be seen all rows, which have one sum, have
@@ -151,8 +165,7 @@ def _orthonormal(fields: LayerFields, left: Tensor, right: Tensor) -> tuple[Tens
     group = len(left) // len(right)
     coordinates = basis.mT @ right
     left = left @ coordinates.repeat_interleave(group, 0).mT
-    triangle = projection_factor(fields.projection).triangle
-    values = fields.value.double()
+    triangle, values = projection.triangle, value.double()
     t = values.repeat_interleave(len(triangle) // len(values), 0) @ triangle.mT
     output = basis.repeat_interleave(group, 0).mT @ t
     if group == 1:
@@ -163,4 +176,7 @@ def _orthonormal(fields: LayerFields, left: Tensor, right: Tensor) -> tuple[Tens
         turned[:, 1:].diagonal(dim1=1, dim2=2).copy_(sizes)
         left, basis = (torch.cat([part[..., :1], part[..., 1:] @ directions], 2) for part in (left, basis))
         output = turned
+    else:
+        # Heads share a basis: a triangle for each, half of which is zero.
+        output = torch.linalg.qr(output.mT).R.mT
     return left, basis, output

@@ -8,7 +8,9 @@ import xarray as xr
 
 from identiscope.asking.ask import ask
 from identiscope.capture import Model, Trace, trace
+from identiscope.capture.inputs import token_row
 from identiscope.capture.tokenizing import tokenize
+from identiscope.capture.words import precision_in_words
 from identiscope.errors import InputError
 from identiscope.linalg.jacobian.forward_mode import told_of_waiting
 from identiscope.progress import Progress, tell
@@ -22,8 +24,11 @@ from identiscope.views.server.questions import Compute, Question, ServedModel
 HEADS = "attention"
 
 
-def live(models: Sequence[Model], most_tokens: int = 1024) -> Compute:
+def live(models: Sequence[Model], most_tokens: int = 1024, truncate: bool = False) -> Compute:
     """The function that answers questions about texts for these models, chosen by number.
+
+    truncate: cut a text that is too long for its model, or longer than most_tokens, and say so on the page, instead of
+    refusing it.
 
     >>> page = live([identiscope.load("minilm")])(Question(0, "The cat sat on the mat."), print)
     """
@@ -31,7 +36,7 @@ def live(models: Sequence[Model], most_tokens: int = 1024) -> Compute:
     def compute(question: Question, progress: Progress) -> Page:
         model = models[question.model]
         tell(progress, "reading the text", 0, 1)
-        traced = _traced(model, question, most_tokens)
+        traced = _traced(model, question, most_tokens, truncate)
         if question.base is not None:
             return _with_more(question.base, model, traced, question, progress)
         results = _results(model, traced, question, progress)
@@ -52,7 +57,8 @@ def served_model(model: Model) -> ServedModel:
     """What the browser is told of a model; an error if it reads no text."""
     if model.tokenizer is None:
         raise InputError(f"{model.name} has no tokenizer, so it cannot be given a text to read.")
-    return ServedModel(_label(model), bool(getattr(model.config, "is_encoder_decoder", False)))
+    target = bool(getattr(model.config, "is_encoder_decoder", False))
+    return ServedModel(_label(model), target, f"{model.device}, {precision_in_words(model.dtype)}")
 
 
 def _label(model: Model) -> str:
@@ -60,15 +66,21 @@ def _label(model: Model) -> str:
     return os.path.basename(os.path.normpath(model.name)) if os.path.isdir(model.name) else model.name
 
 
-def _traced(model: Model, question: Question, most_tokens: int) -> Trace:
-    for text in (question.text, question.target):
-        count = len(tokenize(model.tokenizer, text, verbose=False)["input_ids"]) if text else 0
+def _traced(model: Model, question: Question, most_tokens: int, truncate: bool) -> Trace:
+    text: Any = question.text
+    counts = [
+        len(tokenize(model.tokenizer, one, verbose=False)["input_ids"]) if one else 0
+        for one in (question.text, question.target)
+    ]
+    if truncate and counts[0] > most_tokens:
+        text, counts[0] = token_row(model, (question.text,), most_tokens), most_tokens
+    for name, count in zip(("text", "target text"), counts, strict=True):
         if count > most_tokens:
             raise InputError(
-                f"the text has {count} tokens; at most {most_tokens} are taken here. Shorten it, or start the server"
+                f"the {name} has {count} tokens; at most {most_tokens} are taken here. Shorten it, or start the server"
                 " with a larger --max-tokens."
             )
-    traced = trace(model, question.text, target=question.target)
+    traced = trace(model, text, target=question.target, truncate=truncate)
     assert isinstance(traced, Trace)
     return traced
 

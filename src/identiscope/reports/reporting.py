@@ -17,8 +17,9 @@ from identiscope.methods.registry import method
 from identiscope.progress import Progress, say, tell
 from identiscope.reports.layer_arrays import report_layers
 from identiscope.validation import checked
+from identiscope.views.page.attention_data import SHARES, Shares
 from identiscope.views.page.attention_section import attention_section, attentions_page
-from identiscope.views.page.data import Page, empty_page
+from identiscope.views.page.data import Page, empty_page, plain
 from identiscope.views.page.report import write_report
 from identiscope.views.page.results import result_page, with_results
 
@@ -88,9 +89,11 @@ def report_page(
     sites = chosen_sites(traced, layers, attention, stream)
     where: dict[str, Any] = {"attention": attention, "stream": stream}
     said: Verdict | None = None
+    shares: Shares = {}
     if with_verdict:
         tell(progress, "layers", 0, len(sites))
-        result = ask("attention_identifiability", traced, layers=layers, progress=progress, **where)
+        result = ask("attention_identifiability", traced, layers=layers, layer_level=False, progress=progress, **where)
+        shares = _shares(result)
         say(progress, "verdict")
         said = verdict(traced, result, progress=progress)
     loosest = _loosest(said)
@@ -127,6 +130,7 @@ def report_page(
         intervals=list(cells.values()),
         start=None if first is None else {"layer": first[0], "head": first[1], "row": first[2]},
         progress=lambda done: tell(progress, "maps", done, len(sites)),
+        shares=shares,
     )
     asked = []
     for done, name in enumerate(methods):
@@ -161,6 +165,23 @@ def _traced(model: Any, text: Any, target: Any, truncate: bool) -> Trace:
 
 def _sentences(said: Verdict | None) -> tuple[str, ...]:
     return () if said is None else said.sentences
+
+
+def _shares(result: xr.Dataset) -> Shares:
+    """What is known of each head as a whole, so that the page need not work it out again."""
+    if not all(name in result and result[name].dims == ("layer", "head") for name in SHARES):
+        return {}
+    values = [plain(result[name].values) for name in SHARES]
+    places = [
+        (row, column, int(layer), int(head))
+        for row, layer in enumerate(result["layer"].values)
+        for column, head in enumerate(result["head"].values)
+    ]
+    # Devices differ in the last bits, pages need not.
+    return {
+        (layer, head): tuple(None if one[row][column] is None else round(one[row][column], 9) for one in values)
+        for row, column, layer, head in places
+    }
 
 
 def _loosest(said: Verdict | None) -> list[tuple[int, int, int]]:

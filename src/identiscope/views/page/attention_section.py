@@ -9,7 +9,7 @@ import xarray as xr
 
 from identiscope.errors import InputError
 from identiscope.methods.registry import map_names, method
-from identiscope.views.page.attention_data import pack_layers
+from identiscope.views.page.attention_data import Shares, pack_layers
 from identiscope.views.page.data import Page, Section, empty_page, plain, tokens_of
 from identiscope.views.page.layer import Layer
 from identiscope.views.page.packing import Array
@@ -35,9 +35,10 @@ def attention_section(
     intervals: Sequence[Mapping[str, Any]] = (),
     start: Place | None = None,
     progress: Callable[[int], None] | None = None,
+    shares: Shares | None = None,
 ) -> Section:
-    """The maps of all layers, canonical maps by (layer, head), and intervals of single weights."""
-    packed = pack_layers(layers, equal_tokens(queries if keys is None else keys), canonical, progress)
+    """The maps of all layers, canonical maps and shares, where known, by (layer, head), and intervals of weights."""
+    packed = pack_layers(layers, equal_tokens(queries if keys is None else keys), canonical, progress, shares)
     bounds: list[Any] = [{name: plain(one[name]) for name in _INTERVAL} for one in intervals]
     data: AttentionData = {
         "tokens": {
@@ -59,13 +60,13 @@ def _named_maps(layers: Sequence[PackedLayer]) -> list[NamedMap]:
     packed = {*PackedLayer.__annotations__} - (
         {"effective"} if all(one["effective"] is None for one in layers) else set()
     )
-    found: list[NamedMap] = []
+    maps: list[NamedMap] = []
     for name in (one for one in map_names() if one in packed):
         # Short enough to stand above a map, beside its buttons.
         title, note = name.removeprefix("effective_").replace("_", " ").capitalize(), method(name).says
-        found.append({"name": name, "title": title, "note": f"{note[:1].upper()}{note[1:]} ({method(name).paper})."})
-        found += [_NULL] if name == "effective_simplex_span" else []
-    return found
+        maps.append({"name": name, "title": title, "note": f"{note[:1].upper()}{note[1:]} ({method(name).paper})."})
+        maps += [_NULL] if name == "effective_simplex_span" else []
+    return maps
 
 
 def equal_tokens(tokens: Sequence[str]) -> Array:

@@ -53,6 +53,8 @@ def means_section(result: xr.Dataset, title: str, meanings: Mapping[str, str], n
         heads = [int(head) for head in labels_of(result, "head")]
         grid: HeadData = {"layers": labels_of(result, "layer"), "heads": heads, "columns": _ordered(columns)}
         return Section("head", title, CORPUS, grid, name=name)
+    if "layer" not in result["mean"].dims:
+        return None  # numbers of whole texts, which the table of means has
     mean, deviation = (result[part].transpose("column", "layer").values for part in ("mean", "deviation"))
     # Shares other than those that only say how sure the others are.
     shares = [

@@ -8,6 +8,7 @@ bits; all low bytes come first, then all high bytes, so that each plane has one 
 import math
 import zlib
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -55,8 +56,8 @@ class Chunk:
         return described
 
     def compressed(self) -> bytes:
-        """The gzip stream. Rounded numbers have no repeats to find, so only their frequencies are coded."""
-        packer = zlib.compressobj(6, zlib.DEFLATED, 31, 7, zlib.Z_HUFFMAN_ONLY)
+        """The gzip stream. Rounded numbers repeat nothing but zeros: runs and frequencies are coded."""
+        packer = zlib.compressobj(6, zlib.DEFLATED, 31, 9, zlib.Z_RLE)
         return b"".join([packer.compress(part) for part in self._parts] + [packer.flush()])
 
 
@@ -88,3 +89,37 @@ def from_levels(codes: Array, levels: int) -> Array:
     """The values that `to_levels` stands for."""
     root = codes.astype(np.float64) / levels
     return np.asarray(root * np.abs(root))
+
+
+@dataclass(frozen=True)
+class Rounding:
+    """Cells [row, column] from -1 to 1 as whole numbers: how far each row may be off, and on which scale.
+
+    even: the same step for all cells of a row, so that what is less than the error becomes zero; otherwise on a root
+    scale for all rows.
+    """
+
+    error: Array
+    even: bool
+
+    @property
+    def steps(self) -> Array:
+        """The step of each row on the even scale, as it is stored."""
+        steps: Array = np.maximum(2 * self.error, 1 / LARGEST).astype(np.float32)
+        return steps
+
+    @property
+    def levels(self) -> int:
+        """The levels of the root scale."""
+        return levels_for(float(self.error.min()))
+
+    def codes(self, cells: Array, rows: Array | slice = slice(None)) -> Array:
+        """Whole numbers for some of the rows, or all."""
+        if not self.even:
+            return to_levels(cells, self.levels)
+        return np.asarray(np.rint(cells / self.steps[rows, None].astype(np.float64)), dtype=np.int32)
+
+    def cells(self, codes: Array, rows: Array | slice = slice(None)) -> Array:
+        """What such whole numbers stand for."""
+        numbers: Array = codes * self.steps[rows, None].astype(np.float64)
+        return numbers if self.even else from_levels(codes, self.levels)

@@ -12,7 +12,7 @@ from identiscope.views.plots.plotting import plot, save_figure
 
 _HOLDS = {True: "holds", False: "fails", None: "open"}
 
-_STYLE = """
+STYLE = """
 :root { color-scheme: light dark; --line: #8886; --quiet: #767676; }
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 84rem; margin: 2rem auto; padding: 0 1rem; }
 table { border-collapse: collapse; width: 100%; } th, td { text-align: left; padding: .35rem .6rem; vertical-align: top;
@@ -75,7 +75,7 @@ def write_page(
     facts = "".join(f"<tr><th scope='row'>{escape(name)}</th><td>{escape(value)}</td></tr>" for name, value in about)
     page = f"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{escape(title)}</title><style>{_STYLE}</style></head><body>
+<title>{escape(title)}</title><style>{STYLE}</style></head><body>
 <h1>{escape(title)}</h1><p>{counted}</p>
 <table>{facts}</table>
 <h2>Claim by claim</h2><p class="data">Intervals in brackets are those that other texts of the kind would give (95 %,

@@ -21,7 +21,7 @@ class Described(TypedDict):
 class Factors(TypedDict):
     """Two thin matrices, whole numbers times a step."""
 
-    left: Annotated[Described | None, "null where it is raw attention times the right one"]
+    left: Annotated[Described | None, "null where it follows from raw attention and the right one"]
     right: Described
     left_step: list[float]
     right_step: list[float]
@@ -31,8 +31,9 @@ class PackedMap(TypedDict):
     """Maps of a layer's heads: factors, and rows stored cell by cell."""
 
     factors: Factors | None
-    levels: int
-    rows: Described | None
+    levels: Annotated[int, "of a root scale of cells"]
+    steps: Annotated[Described | None, "by query, where cells are multiples of them instead"]
+    rows: Annotated[Described | None, "head·2²⁰ + query of each; null where all are, with steps key by key"]
     cells: Described | None
 
 
@@ -63,6 +64,7 @@ class Output(TypedDict):
     """T of each head in the coordinates of the right factor."""
 
     matrix: Described
+    step: list[float]
     row_error: list[float]
 
 

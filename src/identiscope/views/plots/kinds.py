@@ -19,6 +19,7 @@ from identiscope.views.plots.attention import (
     plot_attention_intervals,
     signed_map,
 )
+from identiscope.views.plots.freedom_ladder import COLOURS, MARKS, draw_lines, draw_load
 from identiscope.views.plots.graph import plot_graph
 from identiscope.views.plots.plotting import expect_one_of
 from identiscope.views.plots.proof import plot_attention_alternative
@@ -123,6 +124,8 @@ def draw_score(result: xr.Dataset, ax: Axes, *, values: str | None = None, graph
 
 def draw_freedom(result: xr.Dataset, ax: Axes, *, values: str | None = None, row: int | None = None) -> Axes:
     """Weights with what they may be; a map beside the raw one, or one `row` of both; or directions over the keys."""
+    if "epsilon" in result.dims:
+        return _curve(result, ax, values)
     if "cell" in result.dims or "direction" in result.dims:
         given = [name for name, value in (("values", values), ("row", row)) if value is not None]
         if given:
@@ -142,6 +145,48 @@ def draw_freedom(result: xr.Dataset, ax: Axes, *, values: str | None = None, row
     chosen = _variable(result, values or usual, lambda axes: axes == ("query", "key"))
     matrix(result[chosen], ax, _spoken(chosen), result)
     return ax
+
+
+def _curve(result: xr.Dataset, ax: Axes, values: str | None) -> Axes:
+    """Numbers of rows against ε: their means as lines, and where half of the rows lie."""
+    known = _names(result, lambda axes: axes[:1] == ("epsilon",))
+    if values is not None:
+        expect_one_of("values", values, known)
+    shares = [f"{float(one):g}" for one in result["epsilon"].values]
+    for place, name in enumerate([values] if values else [one for one in known if one != "gap"]):
+        cells = result[name].values.astype(float)
+        style: dict[str, Any] = {"color": COLOURS[place % len(COLOURS)], "marker": MARKS[place % len(MARKS)]}
+        ax.plot(range(len(shares)), cells.mean(1), label=_spoken(name), markersize=4, **style)
+        low, high = np.quantile(cells, (0.25, 0.75), axis=1)
+        ax.fill_between(range(len(shares)), low, high, color=style["color"], alpha=0.12, linewidth=0)
+    ax.set_xticks(range(len(shares)), shares)
+    ax.set(
+        xlabel="ε, share of the attention block's output", ylabel="mean over rows; half of them shaded", ylim=(0, None)
+    )
+    ax.legend(fontsize="small", loc="upper left")
+    return ax
+
+
+def draw_prediction(result: xr.Dataset, ax: Axes, *, values: str | None = None) -> Axes:
+    """What a layer has one of, as a line for each criterion or other choice that it was asked for; of single weights
+    what each may be; of several changes by how much each moved the outcome."""
+    fits = _names(result, lambda axes: axes[:1] == ("layer",) and len(axes) <= 2 and "head" not in axes)
+    if values is not None:
+        expect_one_of("values", values, fits)
+    if values is None and "held_lower" in result and result.sizes["cell"]:
+        return draw_load(result, ax)
+    moved = [name for name in fits if name.endswith("_moved") and result[name].ndim == 1]
+    if values is None and "criterion" not in result.dims and moved:
+        lines = [(_spoken(name), result[name].values.astype(float)) for name in moved]
+        return draw_lines(ax, result["layer"].values, lines, "by how much the outcome moved")
+    several = [name for name in fits if result[name].ndim == 2]
+    chosen = values or [*several, *fits][0]
+    part = result[chosen]
+    if part.ndim == 1:
+        return _line(part, ax, _spoken(chosen))
+    axis = str(part.dims[1])
+    lines = [(str(label), part.values[:, place].astype(float)) for place, label in enumerate(result[axis].values)]
+    return draw_lines(ax, result["layer"].values, lines, _spoken(chosen))
 
 
 def _row_of_map(result: xr.Dataset, ax: Axes, values: str | None, row: int) -> Axes:
@@ -166,6 +211,7 @@ DRAWN: Mapping[str, Callable[..., Axes]] = {
     "layer": draw_map,
     "mixture": draw_mixture,
     "score": draw_score,
+    "prediction": draw_prediction,
     "token": draw_token,
 }
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from pkgutil import iter_modules
 from typing import Any
 
+import matplotlib
 import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -47,13 +48,33 @@ def drawing(result: xr.Dataset) -> Callable[..., Axes] | None:
     return DRAWN.get(str(kind) if known is None else known.kind)
 
 
-def plot(result: xr.Dataset, ax: Axes | None = None, **options: Any) -> Axes:
+#: What figures of a paper have: a column's width, its letters, and text that stays text in PDF and SVG.
+PAPER: dict[Any, Any] = {
+    "figure.figsize": (3.3, 2.5),
+    "font.family": "serif",
+    "font.serif": ["STIXGeneral", "DejaVu Serif"],
+    "mathtext.fontset": "stix",
+    "font.size": 8,
+    "axes.titlesize": 8,
+    "axes.labelsize": 8,
+    "xtick.labelsize": 7,
+    "ytick.labelsize": 7,
+    "legend.fontsize": 7,
+    "axes.linewidth": 0.6,
+    "lines.linewidth": 1.0,
+    "pdf.fonttype": 42,
+    "svg.fonttype": "none",
+}
+
+
+def plot(result: xr.Dataset, ax: Axes | None = None, *, style: str | None = None, **options: Any) -> Axes:
     """Draw a result; its kind says how, or its name where it is not the result of a registered method.
 
     >>> identiscope.plot(identiscope.attention_identifiability(trace))
     >>> identiscope.plot(identiscope.attention_between_types(model, texts), figure="separator")
 
-    Without an `ax` a new figure is made. options are those of the drawing function, such as `values="raw"`.
+    Without an `ax` a new figure is made. style: `paper` for one in the width of a column, with small serif letters that
+    stay text in PDF and SVG. options are those of the drawing function, such as `values="raw"`.
     """
     if not isinstance(result, xr.Dataset):
         raise InputError(f"a {type(result).__name__} was given; expected a result, such as attention_maps gives.")
@@ -63,25 +84,45 @@ def plot(result: xr.Dataset, ax: Axes | None = None, **options: Any) -> Axes:
         raise InputError(f"there is no plot for {method!r}; there are plots for {known}.")
     _check_options(method, function, options)
     function = checked(function)
+    if style is not None:
+        expect_one_of("style", style, ("paper",))
     if ax is not None:
-        with using(result):
+        with using(result), matplotlib.rc_context(PAPER if style else {}):
             return function(result, ax, **options)
     import matplotlib.pyplot as plt
 
-    figure, ax = plt.subplots(figsize=_size(result), layout="constrained")
+    with matplotlib.rc_context(PAPER if style else {}):
+        figure, ax = plt.subplots(figsize=None if style else _size(result), layout="constrained")
+    if style:
+        _keep_text(figure)
     try:
-        with using(result):
+        with using(result), matplotlib.rc_context(PAPER if style else {}):
             return function(result, ax, **options)
     except InputError:
         plt.close(figure)  # or a notebook would show it, empty
         raise
 
 
+def _keep_text(figure: Figure) -> None:
+    """Let the figure be saved with its text as text: how is read when it is saved, not when it is drawn."""
+    save = figure.savefig
+
+    def savefig(*given: Any, **options: Any) -> None:
+        fonts: dict[Any, Any] = {name: value for name, value in PAPER.items() if name.endswith("fonttype")}
+        with matplotlib.rc_context(fonts):
+            save(*given, **options)
+
+    figure.savefig = savefig  # type: ignore[method-assign]
+
+
 def _size(result: xr.Dataset) -> tuple[float, float]:
     """Of a new figure, in inches: where every method has a row, with room for its name, and for many words."""
-    if not {"method", "input"} <= set(result.dims):
+    if "method" not in result.dims:
         return 7, 4.5
-    return min(max(7.0, 3 + 0.3 * result.sizes["input"]), 16), max(4.5, 1.6 + 0.22 * result.sizes["method"])
+    columns = result.sizes.get("input", 0) or 3 * max(
+        result.sizes.get(axis, 0) for axis in ("rewriting", "alternative")
+    )
+    return min(max(7.0, 3 + 0.3 * columns), 16), max(4.5, 1.6 + 0.22 * result.sizes["method"])
 
 
 def save_figure(figure: Figure, path: Path, **options: Any) -> Path:

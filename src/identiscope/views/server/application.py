@@ -107,6 +107,7 @@ def make_app(served: Served, rules: Rules | None = None) -> Application:
         ("POST", "/api/pages"): partial(ask, **given),
         ("POST", "/api/pages/{page}/more"): partial(ask_more, **given),
         ("GET", "/api/pages/{page}"): partial(page_header, **given),
+        ("GET", "/api/pages/{page}/question"): partial(page_question, **given),
         ("GET", "/api/pages/{page}/chunks/{chunk}"): partial(page_chunk, **given),
         ("DELETE", "/api/jobs/{job}"): partial(cancel, **given),
     }
@@ -149,7 +150,7 @@ async def site(request: Request, *, served: Served, pages: Pages) -> Response:
     """What there is: models by number, a run, limits."""
     return JSONResponse(
         {
-            "models": [{"name": model.name, "target": model.target} for model in served.models],
+            "models": [{"name": model.name, "target": model.target, "where": model.where} for model in served.models],
             "run": served.run is not None,
             "sample": served.sample,
             "longest_text": served.longest_text,
@@ -171,6 +172,14 @@ async def run_chunk(request: Request, *, served: Served, pages: Pages) -> Respon
 async def page_header(request: Request, *, served: Served, pages: Pages) -> Response:
     """The header of a page."""
     return _header(pages.get(request.path_params["page"]).page)
+
+
+async def page_question(request: Request, *, served: Served, pages: Pages) -> Response:
+    """What a page was made for: for whoever opens its address again."""
+    asked = pages.get(request.path_params["page"]).question
+    assert asked is not None
+    fields = {"model": asked.model, "text": asked.text, "target": asked.target, "attention": asked.attention}
+    return JSONResponse(fields)
 
 
 async def page_chunk(request: Request, *, served: Served, pages: Pages) -> Response:

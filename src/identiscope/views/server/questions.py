@@ -26,6 +26,7 @@ class ServedModel:
 
     name: str
     target: bool = False  # whether it has a decoder, which needs a text of its own
+    where: str = ""  # the device and precision that it computes in
 
 
 @dataclass(frozen=True)

@@ -106,21 +106,37 @@ function nearest(basis, point, goal, dual) {
 }
 
 /**
+ * A row that is to be moved without a change of its output, made ready once for all questions about it.
+ * @typedef {object} RowProblem
+ * @property {Float64Array} weights  over all keys
+ * @property {number[]} places  the keys that the row may see
+ * @property {Float64Array[]} basis  of col([T,1]) on these
+ * @property {Float64Array} start  the weights of these
+ * @property {number} freedom  in how many dimensions it may move
+ */
+
+/**
  * @param {Float64Array} weights  a row over all keys
  * @param {{rows: Float64Array, width: number}} output  T over all keys
  * @param {Uint8Array} allowed  which keys the row may see
- * @param {{kind: "away"|"least"|"most", key: number}} wish  away from the row itself, or little or much on one key
- * @returns {{row: Float64Array, freedom: number}}  the row itself where nothing may move
+ * @returns {RowProblem}
  */
-export function alternativeRow(weights, output, allowed, wish) {
+export function rowProblem(weights, { rows, width }, allowed) {
   const places = Array.from(weights.keys()).filter((key) => allowed[key]);
-  const { rows, width } = output;
   const own = new Float64Array(places.length * width);
   places.forEach((key, place) => own.set(rows.subarray(key * width, (key + 1) * width), place * width));
   const basis = basisWithOnes(own, places.length, width);
   const start = Float64Array.from(places, (key) => weights[key]);
-  const freedom = places.length - basis.length;
-  const found = { row: Float64Array.from(weights), freedom };
+  return { weights, places, basis, start, freedom: places.length - basis.length };
+}
+
+/**
+ * @param {RowProblem} problem
+ * @param {{kind: "away"|"least"|"most", key: number}} wish  away from the row itself, or little or much on one key
+ * @returns {Float64Array}  the row itself where nothing may move
+ */
+export function alternativeRow({ weights, places, basis, start, freedom }, wish) {
+  const found = Float64Array.from(weights);
   if (freedom <= 0) return found;
   const goal = Float64Array.from(basis, (vector) =>
     vector.reduce((sum, value, place) => sum + value * start[place], 0),
@@ -147,7 +163,7 @@ export function alternativeRow(weights, output, allowed, wish) {
   follow([0.1, 0.3, 1, 3, 10, 30]);
   // A row of one large weight can hardly move: begin nearer.
   if (best === start) follow([0.001, 0.003, 0.01, 0.03, 0.1]);
-  places.forEach((key, place) => void (found.row[key] = best[place]));
+  places.forEach((key, place) => void (found[key] = best[place]));
   return found;
 }
 

@@ -1,6 +1,8 @@
 /** Maps of one head from its thin matrices: raw, projected on col([T,1]), what that leaves, canonical. */
 
 import { flags, floats, positions, sizeOf, wholeNumbers } from "./decode.js";
+import { product, turned } from "./product.js";
+import { solvedByPrefix, weighted } from "./projected.js";
 import { scaleOf } from "./scale.js";
 
 /**
@@ -58,7 +60,7 @@ function unpack(packed, buffer) {
  * @param {import("./data.js").PackedMap} packed
  * @param {Unpacked} factors
  * @param {number} place
- * @param {Float32Array|null} raw  of the head, where the left factor is its product with the right one
+ * @param {Float32Array|null} raw  of the head, where the left factor follows from it and the right one
  */
 export function factorsOf(layer, packed, factors, place, raw = null) {
   const { queries, keys, heads } = layer.described;
@@ -66,104 +68,14 @@ export function factorsOf(layer, packed, factors, place, raw = null) {
   if (!packed.factors) throw new Error("this map has no factors");
   const group = Math.floor(place / (heads.length / groups));
   const right = turned(factors.right, columns, groups, keys, group, packed.factors.right_step[group]);
-  const left = factors.left
-    ? turned(factors.left, columns, heads.length, queries, place, packed.factors.left_step[place])
-    : weighted(raw ?? new Float32Array(queries * keys), right, queries, keys, columns);
+  if (factors.left) {
+    const left = turned(factors.left, columns, heads.length, queries, place, packed.factors.left_step[place]);
+    return { columns, left, right };
+  }
+  const left = weighted(raw ?? new Float32Array(queries * keys), right, queries, keys, columns);
+  if (raw && layer.described.mask)
+    solvedByPrefix(left, right, layer.stop, columns, packed.factors.right_step[group] ** 2);
   return { columns, left, right };
-}
-
-/**
- * Rows of `right` [key, column] added up by the weights of each query: [query, column].
- * @param {Float32Array} raw @param {Float64Array} right @param {number} queries @param {number} keys
- * @param {number} columns
- */
-function weighted(raw, right, queries, keys, columns) {
-  const rows = new Float64Array(queries * columns);
-  for (let query = 0; query < queries; query++)
-    for (let key = 0; key < keys; key++) {
-      const weight = raw[query * keys + key];
-      const [to, from] = [query * columns, key * columns];
-      for (let column = 0; column < columns; column++) rows[to + column] += weight * right[from + column];
-    }
-  return rows;
-}
-
-/**
- * From [column, head, token] of whole numbers to [token, column] of one head.
- * @param {Int16Array} values @param {number} columns @param {number} heads @param {number} tokens
- * @param {number} head @param {number} step
- */
-function turned(values, columns, heads, tokens, head, step) {
-  const rows = new Float64Array(tokens * columns);
-  for (let column = 0; column < columns; column++) {
-    const from = (column * heads + head) * tokens;
-    for (let token = 0; token < tokens; token++) rows[token * columns + column] = values[from + token] * step;
-  }
-  return rows;
-}
-
-/**
- * left·rightᵀ on the allowed keys of each query: two queries and four keys at a time, the page's slowest loop.
- * @param {{left: Float64Array, right: Float64Array, columns: number}} factors
- * @param {OpenLayer} layer
- */
-function product({ left, right, columns }, layer) {
-  const { queries, keys } = layer.described;
-  const cells = new Float32Array(queries * keys);
-  for (let query = 0; query < queries; query += 2) {
-    const pair = query + 1 < queries ? 1 : 0;
-    const first = Math.min(layer.start[query], layer.start[query + pair]);
-    const last = Math.max(layer.stop[query], layer.stop[query + pair]);
-    for (let key = first; key < last; key += 4) {
-      const from = Math.max(0, Math.min(key, keys - 4));
-      if (keys < 4) {
-        for (let at = first; at < last; at++)
-          for (let row = query; row <= query + pair; row++)
-            for (let column = 0; column < columns; column++)
-              cells[row * keys + at] += left[row * columns + column] * right[at * columns + column];
-        break;
-      }
-      let a0 = 0,
-        a1 = 0,
-        a2 = 0,
-        a3 = 0,
-        b0 = 0,
-        b1 = 0,
-        b2 = 0,
-        b3 = 0;
-      let one = query * columns,
-        two = (query + pair) * columns,
-        place = from * columns;
-      for (let column = 0; column < columns; column++, one++, two++, place++) {
-        const a = left[one],
-          b = left[two];
-        const r0 = right[place],
-          r1 = right[place + columns],
-          r2 = right[place + 2 * columns],
-          r3 = right[place + 3 * columns];
-        a0 += a * r0;
-        a1 += a * r1;
-        a2 += a * r2;
-        a3 += a * r3;
-        b0 += b * r0;
-        b1 += b * r1;
-        b2 += b * r2;
-        b3 += b * r3;
-      }
-      const cell = query * keys + from;
-      cells[cell] = a0;
-      cells[cell + 1] = a1;
-      cells[cell + 2] = a2;
-      cells[cell + 3] = a3;
-      if (pair) {
-        cells[cell + keys] = b0;
-        cells[cell + keys + 1] = b1;
-        cells[cell + keys + 2] = b2;
-        cells[cell + keys + 3] = b3;
-      }
-    }
-  }
-  return cells;
 }
 
 /** Zero where a query may not look. @param {OpenLayer} layer @param {Float32Array} cells */
@@ -217,14 +129,25 @@ function storedRows(layer, packed, place, cells) {
   const { queries, keys } = layer.described;
   const low = new Uint8Array(layer.buffer, packed.cells.offset, sizeOf(packed.cells.shape));
   const high = new Uint8Array(layer.buffer, packed.cells.offset + low.length, low.length);
+  const steps = packed.steps ? floats(layer.buffer, packed.steps) : null;
+  /** @param {number} from @param {number} query */
+  const value = (from, query) => {
+    const coded = low[from] | (high[from] << 8);
+    const code = (coded >>> 1) ^ -(coded & 1);
+    return steps ? code * steps[query] : (code * Math.abs(code)) / packed.levels ** 2;
+  };
   /** @param {number} from @param {number} query */
   const copy = (from, query) => {
-    for (let key = 0; key < keys; key++) {
-      const coded = low[from * keys + key] | (high[from * keys + key] << 8);
-      const root = ((coded >>> 1) ^ -(coded & 1)) / packed.levels;
-      cells[query * keys + key] = root * Math.abs(root);
-    }
+    for (let key = 0; key < keys; key++) cells[query * keys + key] = value(from * keys + key, query);
   };
+  if (!packed.rows && steps) {
+    let from = place * packed.cells.shape[1];
+    for (let key = 0; key < keys; key++)
+      for (let query = 0; query < queries; query++)
+        if (key >= layer.start[query] && key < layer.stop[query] && (!layer.matrix || layer.matrix[query * keys + key]))
+          cells[query * keys + key] = value(from++, query);
+    return;
+  }
   if (!packed.rows) {
     for (let query = 0; query < queries; query++) copy(place * queries + query, query);
     return;
@@ -324,14 +247,15 @@ export function outputRows(layer, place) {
   if (!layer.projected || !span || !described.output) return null;
   const { right, columns } = factorsOf(layer, span, layer.projected, place);
   const [, rows, width] = described.output.matrix.shape;
-  const small = floats(layer.buffer, described.output.matrix).subarray(
+  const small = wholeNumbers(layer.buffer, described.output.matrix).subarray(
     place * rows * width,
     (place + 1) * rows * width,
   );
+  const step = described.output.step[place];
   const result = new Float64Array(described.keys * width);
   for (let key = 0; key < described.keys; key++)
     for (let column = 0; column < columns; column++) {
-      const factor = right[key * columns + column];
+      const factor = right[key * columns + column] * step;
       for (let to = 0; to < width; to++) result[key * width + to] += factor * small[column * width + to];
     }
   return { rows: result, width, rowError: described.output.row_error[place] };

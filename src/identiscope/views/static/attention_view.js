@@ -1,11 +1,17 @@
 /** The heads of a text: all of them at a glance, one with its maps, one of its rows, and lines between tokens. */
 
+import { makeChoices } from "./choices.js";
 import { choice, html } from "./dom.js";
 import { makeEngine } from "./engine.js";
 import { makeHead } from "./head.js";
+import { lensOf } from "./lens.js";
 import { makeLines } from "./lines.js";
 import { makeOverview } from "./overview.js";
+import { makeReading } from "./reading.js";
 import { makeRow } from "./row.js";
+import { playOnce } from "./slider.js";
+import { makeWatchedRow } from "./watched_row.js";
+import { isSpecial } from "./words.js";
 
 /**
  * @typedef {import("./data.js").AttentionData & {name: string, title: string, live: boolean}} Attended
@@ -36,13 +42,30 @@ export function drawAttention([section], view) {
   /** @type {((place: import("./data.js").Place) => void)[]} */
   const watching = [];
 
-  const overview = makeOverview(about, theme, (chosen) => void moveTo(chosen));
+  const overview = makeOverview(about, theme, engine, (chosen) => void moveTo(chosen));
   const { verdict } = view;
   view.verdict = null;
-  const first = html("div", { class: "first" }, ...[verdict, overview.element].filter((part) => part !== null));
-  const head = makeHead(about, theme, (chosen) => void moveTo({ row: chosen }));
-  const row = makeRow(about, theme, engine, (chosen) => void moveTo({ row: chosen }));
-  const lines = makeLines(about, theme, (chosen) => void moveTo({ row: chosen }));
+  const watched = makeWatchedRow(about, engine);
+  const chooseRow = (/** @type {number} */ chosen) => void moveTo({ row: chosen });
+  const reading = makeReading(about, theme, watched, chooseRow);
+  const head = makeHead(about, theme, chooseRow);
+  const row = makeRow(about, theme, watched, chooseRow);
+  const lines = makeLines(about, theme, chooseRow);
+  /** @type {{maps: import("./data.js").Maps, layer: import("./data.js").PackedLayer}|null} */
+  let current = null;
+  const choices = makeChoices(() => {
+    reading.setWords(choices.chosen.words);
+    if (current) look(current.maps);
+    head.refresh();
+  });
+  reading.setWords(false);
+
+  /** Through the lens that was chosen. @param {import("./data.js").Maps} maps */
+  function look(maps) {
+    const { chosen } = choices;
+    head.look(lensOf(about.tokens, chosen, maps.raw), chosen.mode);
+    row.look(lensOf(about.tokens, { ...chosen, order: "text" }, maps.raw));
+  }
   const layerChoice = choice(
     "Layer",
     layers.map(({ layer }) => ({ value: String(layer), text: String(layer) })),
@@ -54,12 +77,14 @@ export function drawAttention([section], view) {
     { class: "places", "aria-label": "Choose a head" },
     layerChoice.element,
     headChoice.element,
+    choices.element,
     html("span", { class: "hint" }, "← → heads · ↑ ↓ layers · Shift ↑ ↓ rows"),
   );
   const element = html(
     "div",
     { id: section.name, class: "attention" },
-    first,
+    verdict,
+    html("div", { class: "first" }, reading.element, overview.element),
     nav,
     head.element,
     html("div", { class: "two" }, row.element, lines.element),
@@ -98,19 +123,42 @@ export function drawAttention([section], view) {
     const maps = await engine.maps(index, layer.heads.indexOf(place.head));
     if (mine !== turn) return;
     timing.compute = performance.now() - began;
+    current = { maps, layer };
+    look(maps);
+    // The text at once, as it is on the first screen; what could be otherwise is looked for meanwhile.
+    const answered = watched.show({ maps, layer, index, head: place.head, row: place.row });
     head.show(maps, layer, place.head, place.row);
     timing.change = performance.now() - began;
-    // The maps first: let them be seen before the rest is drawn.
+    // Let these be seen before the rest is drawn.
     await new Promise((resolve) => setTimeout(resolve, 0));
     if (mine !== turn) return;
     lines.show(maps, place.layer, place.head, place.row);
-    await row.show(maps, layer, index, place.head, place.row);
+    await answered;
     // What an arrow key would ask for next, once nothing else is asked for.
     setTimeout(() => {
       if (mine !== turn || layer.queries * layer.keys > 2 ** 20) return;
       const at = layer.heads.indexOf(place.head);
       for (const next of [at + 1, at - 1]) if (next >= 0 && next < layer.heads.length) void engine.maps(index, next);
     }, 300);
+  }
+
+  /** The first place: where the address leads, where the page wants it, or where there is something to be seen. */
+  async function begin() {
+    const linked = view.linked(section.name);
+    const wanted = { ...start, ...linked };
+    if (!start && layers.length && linked.layer === undefined) {
+      // In the middle, as the first layers look at themselves and at the next word.
+      const layer = layers[layers.length >> 1];
+      Object.assign(wanted, { layer: layer.layer, head: linked.head ?? layer.heads[0] });
+      if (linked.row === undefined) {
+        const at = Math.max(0, layer.heads.indexOf(Number(wanted.head)));
+        wanted.row = tellingRow(await engine.maps(layers.indexOf(layer), at), about.tokens);
+      }
+    }
+    await choose(wanted);
+    const still = matchMedia("(prefers-reduced-motion: reduce)").matches;
+    if (!still && view.plays && watched.facts()) playOnce(watched, element);
+    view.plays = false;
   }
 
   /** @param {KeyboardEvent} event */
@@ -145,9 +193,11 @@ export function drawAttention([section], view) {
 
   return {
     element,
-    ready: choose({ ...start, ...view.linked(section.name) }),
+    ready: begin(),
     press,
     draw() {
+      overview.draw();
+      reading.draw();
       head.refresh();
       row.draw();
       lines.draw();
@@ -168,9 +218,9 @@ export function drawAttention([section], view) {
         return engine.maps(index, layers[index].heads.indexOf(chosen));
       },
       row() {
-        const found = row.answer();
+        const found = watched.answer();
         return found
-          ? { weights: found.weights, now: row.weightsNow(), other: found.other, freedom: found.freedom }
+          ? { weights: found.weights, now: watched.now(), other: found.other, freedom: found.freedom }
           : null;
       },
       pointOf(name, at, column) {
@@ -180,4 +230,18 @@ export function drawAttention([section], view) {
       },
     },
   };
+}
+
+/** The row of the largest weight from one word to another. @param {import("./data.js").Maps} maps @param {import("./data.js").Tokens} tokens */
+function tellingRow({ raw, queries, keys }, tokens) {
+  const names = tokens.keys ?? tokens.queries;
+  const words = names.map((name) => !isSpecial(name));
+  let [row, most] = [0, -1];
+  for (let query = 0; query < queries; query++) {
+    if (tokens.queries[query] !== undefined && isSpecial(tokens.queries[query])) continue;
+    for (let key = 0; key < keys; key++)
+      if (raw[query * keys + key] > most && words[key] !== false && (tokens.keys !== null || key !== query))
+        [row, most] = [query, raw[query * keys + key]];
+  }
+  return row;
 }

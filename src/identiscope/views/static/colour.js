@@ -12,6 +12,8 @@
  * @property {string[]} series
  * @property {string[]} negative  from zero to the strongest
  * @property {string[]} positive
+ * @property {string[]} words  behind the words of a text, which are read on all of them
+ * @property {string[]} real  from what is null to what is real
  */
 
 /** @type {Theme} */
@@ -26,6 +28,8 @@ const LIGHT = {
   series: ["#0072b2", "#d55e00", "#009e73", "#a84f8a", "#8a6d00", "#3b4252"],
   negative: ["#fbfaf7", "#b9d7ee", "#5f9fd3", "#1f66ac", "#0a2f5c"],
   positive: ["#fbfaf7", "#fbd3a8", "#f08f3e", "#c2500f", "#6b2104"],
+  words: ["#ffffff", "#fde3c4", "#f2a052"],
+  real: ["#eef0f3", "#a9c8e6", "#4d8fcb", "#14508f"],
 };
 
 /** @type {Theme} */
@@ -40,6 +44,8 @@ const DARK = {
   series: ["#56b4e9", "#f5914a", "#2cc295", "#e39ac7", "#e8c547", "#c3cad4"],
   negative: ["#1d222a", "#1c4673", "#3a83c9", "#7fbdf2", "#dbeeff"],
   positive: ["#1d222a", "#6d3211", "#cf6a1f", "#f7a75f", "#ffe9cf"],
+  words: ["#171b21", "#4c2c12", "#9c5210"],
+  real: ["#262b33", "#27496d", "#3f83c4", "#a9d6ff"],
 };
 
 /** @param {boolean} dark */
@@ -72,6 +78,16 @@ export function shareColour(share) {
   return share === null ? [128, 128, 128] : between(SHARES, share);
 }
 
+/** How much of a head's attention is real: faint where none is. @param {Theme} theme @param {number|null} null_share */
+export function realColour(theme, null_share) {
+  return null_share === null ? [128, 128, 128] : between(theme.real, 1 - null_share);
+}
+
+/** Behind a word. @param {Theme} theme @param {number} strength  from 0 to 1 */
+export function wordColour(theme, strength) {
+  return between(theme.words, strength);
+}
+
 /** Black or white, whichever is read more easily on a colour. @param {number[]} colour */
 export function inkOn(colour) {
   const [red, green, blue] = colour.map((value) => {
@@ -83,9 +99,20 @@ export function inkOn(colour) {
 
 /**
  * From values to colours: white at zero, full at `limit` and beyond. `noise` is the weight that uniform attention would
- * give in a long text: what is not twice as large fades, so that a map shows what stands out of it. `most` is the largest magnitude there is.
- * @typedef {{limit: number, noise: number, most: number}} Scale
+ * give in a long text: what is not twice as large fades, so that a map shows what stands out of it. `most` is the largest
+ * magnitude there is. `mode` is how strength grows with the value (`auto` where it is left out); for ranks, `ranks` has
+ * magnitudes at equal steps of their order.
+ * @typedef {"auto"|"linear"|"root"|"rank"} ScaleMode
+ * @typedef {{limit: number, noise: number, most: number, mode?: ScaleMode, ranks?: Float32Array}} Scale
  */
+
+/** What a reader may choose from. @type {{value: ScaleMode, text: string}[]} */
+export const SCALE_MODES = [
+  { value: "auto", text: "automatic" },
+  { value: "linear", text: "linear" },
+  { value: "root", text: "square root" },
+  { value: "rank", text: "rank" },
+];
 
 /** Up to so many times the noise the scale is nearly linear, and from there on nearly logarithmic. */
 const LINEAR = 3;
@@ -93,16 +120,55 @@ const LINEAR = 3;
 export const FADES = 2;
 
 /** How strong the colour of a value is, from 0 to 1. @param {Scale} scale @param {number} value */
-export function strengthOf({ limit, noise }, value) {
+export function strengthOf({ limit, noise, mode, ranks }, value) {
   const size = Math.abs(value);
-  const whole = Math.asinh(limit / (LINEAR * noise));
-  const strength = whole > 0 ? Math.min(Math.asinh(size / (LINEAR * noise)) / whole, 1) : 0;
+  if (!(limit > 0)) return 0;
+  if (mode === "linear") return Math.min(size / limit, 1);
+  if (mode === "root") return Math.sqrt(Math.min(size / limit, 1));
+  if (mode === "rank" && ranks) return rankOf(ranks, size);
+  const strength = Math.min(Math.asinh(size / (LINEAR * noise)) / Math.asinh(limit / (LINEAR * noise)), 1);
   return strength * Math.min(size / (FADES * noise), 1);
 }
 
 /** The value at a place of the legend, from -1 to 1. @param {Scale} scale @param {number} place */
-export function valueAt({ limit, noise }, place) {
+export function valueAt({ limit, noise, mode, ranks }, place) {
+  if (mode === "linear") return place * limit;
+  if (mode === "root") return place * Math.abs(place) * limit;
+  if (mode === "rank" && ranks) {
+    const at = Math.abs(place) * (ranks.length - 1);
+    const low = Math.min(Math.floor(at), ranks.length - 2);
+    return Math.sign(place) * (ranks[low] + (ranks[low + 1] - ranks[low]) * (at - low));
+  }
   return LINEAR * noise * Math.sinh(place * Math.asinh(limit / (LINEAR * noise)));
+}
+
+/** The share of magnitudes that are smaller. @param {Float32Array} ranks @param {number} size */
+function rankOf(ranks, size) {
+  if (size <= 0) return 0;
+  let [low, high] = [0, ranks.length];
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (ranks[middle] < size) low = middle + 1;
+    else high = middle;
+  }
+  return Math.min(low / (ranks.length - 1), 1);
+}
+
+/** How many steps the ranks of a scale have. */
+const RANKS = 256;
+
+/** The scale in another mode. @param {Scale} scale @param {ScaleMode} mode @param {(Float32Array|null)[]} maps  whose cells are ranked */
+export function inMode(scale, mode, maps) {
+  if (mode !== "rank") return { ...scale, mode };
+  // Cells that nobody may look at, and those of nothing, have no rank.
+  const sizes = maps.flatMap((cells) => (cells ? [cells.filter((cell) => cell !== 0).map(Math.abs)] : []));
+  const every = new Float32Array(sizes.reduce((count, { length }) => count + length, 0));
+  sizes.reduce((at, part) => (every.set(part, at), at + part.length), 0);
+  every.sort();
+  if (!every.length) return { ...scale, mode: /** @type {ScaleMode} */ ("linear") };
+  const ranks = new Float32Array(RANKS + 1);
+  for (let at = 1; at <= RANKS; at++) ranks[at] = every[Math.round((at * (every.length - 1)) / RANKS)];
+  return { ...scale, mode, ranks, limit: Math.max(ranks[RANKS], 1e-12) };
 }
 
 /** @param {Theme} theme @param {Scale} scale @param {number} value */

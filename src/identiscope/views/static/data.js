@@ -24,7 +24,7 @@
  * @property {Described} [matrix]
  *
  * @typedef {object} Factors  two thin matrices, whole numbers times a step
- * @property {Described|null} left  null where it is raw attention times the right one
+ * @property {Described|null} left  null where it follows from raw attention and the right one
  * @property {Described} right
  * @property {number[]} left_step
  * @property {number[]} right_step
@@ -35,8 +35,9 @@
  *
  * @typedef {object} PackedRaw  raw attention: the factors are of its logits
  * @property {Factors|null} factors
- * @property {number} levels
- * @property {Described|null} rows
+ * @property {number} levels  of a root scale of cells
+ * @property {Described|null} steps  by query, where cells are multiples of them instead
+ * @property {Described|null} rows  head·2²⁰ + query of each; null where all are, with steps key by key
  * @property {Described|null} cells
  * @property {number|null} softcap
  * @property {Position|null} position
@@ -44,12 +45,14 @@
  *
  * @typedef {object} PackedMap  maps of a layer's heads: factors, and rows stored cell by cell
  * @property {Factors|null} factors
- * @property {number} levels
- * @property {Described|null} rows
+ * @property {number} levels  of a root scale of cells
+ * @property {Described|null} steps  by query, where cells are multiples of them instead
+ * @property {Described|null} rows  head·2²⁰ + query of each; null where all are, with steps key by key
  * @property {Described|null} cells
  *
  * @typedef {object} Output  T of each head in the coordinates of the right factor
  * @property {Described} matrix
+ * @property {number[]} step
  * @property {number[]} row_error
  *
  * @typedef {object} Canonical  canonical maps of some heads

@@ -8,8 +8,11 @@ const REMEMBERED = 2 ** 23;
 /**
  * @typedef {object} Engine
  * @property {(layer: number, place: number) => Promise<import("./data.js").Maps>} maps  by index of layer and of head
- * @property {(layer: number, place: number, query: number, wish: {kind: "away"|"least"|"most", key: number}) =>
+ * @property {(layer: number, place: number, query: number, wish: import("./worker.js").Wish) =>
  *   Promise<import("./worker.js").RowAnswer|null>} row
+ * @property {(layer: number, place: number, query: number, keys: number[]) =>
+ *   Promise<import("./worker.js").Bounds|null>} bounds  of some keys together
+ * @property {(layer: number, place: number, name: string) => Promise<import("./thumbnail.js").Thumbnail>} thumbnail
  * @property {() => void} close
  * @property {boolean} threaded
  */
@@ -53,6 +56,12 @@ export function makeEngine(layers, chunk, makeWorker) {
     },
     row(layer, place, query, wish) {
       return open(layer).then(() => ask({ op: "row", layer, place, query, wish }));
+    },
+    bounds(layer, place, query, keys) {
+      return open(layer).then(() => ask({ op: "bounds", layer, place, query, keys }));
+    },
+    thumbnail(layer, place, name) {
+      return open(layer).then(() => ask({ op: "thumbnail", layer, place, name }));
     },
   };
 }

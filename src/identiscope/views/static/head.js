@@ -1,20 +1,25 @@
 /** One head: its maps side by side. */
 
-import { FADES } from "./colour.js";
+import { FADES, inMode } from "./colour.js";
 import { cellsOf } from "./decode.js";
 import { html, svg } from "./dom.js";
-import { LEGEND, makeMapPanel, scaleBar } from "./map_panel.js";
+import { makeMapPanel } from "./map_panel.js";
+import { LEGEND, scaleBar } from "./map_picture.js";
 import { saveButtons } from "./saving.js";
+import { scaleOf } from "./scale.js";
 import { makeSection } from "./section.js";
 import { number, shown, small } from "./text.js";
 
 const HEAD_NOTE =
-  "The same head on one colour scale: what the softmax gave (eq. 1), the part of it that the output depends on with row sums" +
-  " kept, the part that it does not, and of all attention with this output the most even one. Rows look, columns are looked at.";
+  "Each line is a word that looks, each column a word that is looked at. First what the model shows; then what of it has an" +
+  " effect, and what has none; last, of all maps that do the same, the one that spreads its weight most evenly.";
 
-const SURVIVES =
-  "These are the same however the model is written. The paper's effective attention (eq. 9) is not: it changes with where" +
-  " the value bias is kept, though nothing that the model computes does (docs/what-survives.md).";
+const HEAD_WHAT =
+  "Raw is the softmax (eq. 1), A. Simplex span is A projected on col([T,1]), T = V·H being what the head reads from each word:" +
+  " the part that the output A·T depends on, row sums kept. Null is the rest, in LN([T,1]): any part of it may be taken away, and" +
+  " A·T stays. Canonical is the A′ ≥ 0 with A′·[T,1] = A·[T,1] of least ‖A′‖: there is exactly one, and it is attention too. These" +
+  " are the same however the model is written. The paper's effective attention (eq. 9) is not: it changes with where the value" +
+  " bias is kept, though nothing that the model computes does (docs/what-survives.md).";
 
 /** @type {("lower"|"upper"|"copies"|"merged_lower"|"merged_upper")[]} */
 const BOUNDS = ["lower", "upper", "copies", "merged_lower", "merged_upper"];
@@ -27,6 +32,8 @@ const ADDED = " identiscope report --with effective adds it.";
  * @param {(row: number) => void} chooseRow
  */
 export function makeHead(about, theme, chooseRow) {
+  /** @type {{lens: import("./lens.js").Lens, mode: import("./colour.js").ScaleMode}|null} */
+  let seen = null;
   const tokens = about.tokens;
   const [queries, keys] = [tokens.queries, tokens.keys ?? tokens.queries];
   const view = { left: 0, top: 0, zoom: 1 };
@@ -59,11 +66,16 @@ export function makeHead(about, theme, chooseRow) {
     return rows;
   };
 
-  const section = makeSection(`${about.name}_maps`, "Attention of the head", HEAD_NOTE, () => ({
-    name: file("attention"),
-    picture: () => together(),
-    table: table(about.maps.map((one) => one.name)),
-  }));
+  const held = about.maps.some(({ name }) => name === "effective");
+  const section = makeSection(
+    `${about.name}_maps`,
+    "Attention of the head",
+    HEAD_NOTE,
+    () => ({ name: file("attention"), picture: () => together(), table: table(about.maps.map((one) => one.name)) }),
+    held ? HEAD_WHAT : HEAD_WHAT + ADDED,
+  );
+  /** The cells of each map as they are shown. @type {Map<string, Float32Array>} */
+  const seenCells = new Map();
   const tip = html("div", { class: "tip", role: "status", hidden: true });
   const panels = about.maps.map(({ name, title, note }) => {
     const panel = makeMapPanel({
@@ -71,7 +83,7 @@ export function makeHead(about, theme, chooseRow) {
       window: view,
       theme,
       onmove: () => panels.forEach((one) => one.panel.draw()),
-      onpick: (row) => chooseRow(row),
+      onpick: (row) => chooseRow(seen ? seen.lens.rows[row][0] : row),
       onhover: (cell, event) => {
         panels.forEach((one) => one.panel.hover(cell));
         tell(cell, event);
@@ -134,10 +146,7 @@ export function makeHead(about, theme, chooseRow) {
     html("span", { class: "hint" }, "drag to move · Ctrl and wheel, or + and −, to zoom · click a row to look into it"),
   );
   const grid = html("div", { class: "panels" }, ...panels.map((one) => one.element));
-  const held = about.maps.some(({ name }) => name === "effective");
-  const known = about.layers.some((layer) => layer.effective_simplex_span);
-  const survives = known ? [html("p", { class: "hint" }, held ? SURVIVES : SURVIVES + ADDED)] : [];
-  section.body.append(stats, tools, grid, ...survives, tip);
+  section.body.append(stats, tools, grid, tip);
 
   /** @param {string} name */
   function toggle(name) {
@@ -154,21 +163,25 @@ export function makeHead(about, theme, chooseRow) {
     tip.hidden = !cell || !current;
     if (!cell || !current) return;
     const { maps, layer, head } = current;
-    const at = cell.row * maps.keys + cell.column;
-    const bound = bounds.get(`${layer.layer} ${head} ${cell.row} ${cell.column}`);
+    const { lens } = seen ?? { lens: null };
+    const at = cell.row * (lens ? lens.columns.length : maps.keys) + cell.column;
+    // Intervals are of single weights, and of a token with its copies.
+    const [query, key] = lens ? [lens.rows[cell.row][0], lens.columns[cell.column][0]] : [cell.row, cell.column];
+    const single = !lens || (lens.rows[cell.row].length === 1 && lens.columns[cell.column].length === 1);
+    const bound = single ? bounds.get(`${layer.layer} ${head} ${query} ${key}`) : undefined;
     const line = (/** @type {string} */ name, /** @type {string} */ value) =>
       html("div", {}, html("span", {}, name), html("b", {}, value));
     tip.replaceChildren(
       html(
         "p",
         {},
-        html("bdi", {}, shown(queries[cell.row] ?? String(cell.row), 32)),
-        ` (${cell.row}) → `,
-        html("bdi", {}, shown(keys[cell.column] ?? String(cell.column), 32)),
-        ` (${cell.column})`,
+        html("bdi", {}, shown(lens ? lens.rowNames[cell.row] : (queries[query] ?? String(query)), 32)),
+        ` (${query}) → `,
+        html("bdi", {}, shown(lens ? lens.columnNames[cell.column] : (keys[key] ?? String(key)), 32)),
+        ` (${key})`,
       ),
       ...about.maps.map(({ name, title }) => {
-        const cells = cellsOf(maps, name);
+        const cells = seenCells.get(name) ?? null;
         return line(title.toLowerCase(), cells ? number(cells[at], 4) : "not computed");
       }),
       line("may be", bound ? `${number(bound.lower)} … ${number(bound.upper)}` : "not computed"),
@@ -225,16 +238,26 @@ export function makeHead(about, theme, chooseRow) {
       : about.live
         ? "Not computed for this head yet: the button above does so."
         : "Not computed for this head. It is for the heads that are chosen when the report is made: identiscope report --canonical.";
+    const lens = seen?.lens ?? null;
+    seenCells.clear();
+    for (const { name } of panels) {
+      const cells = lens ? lens.through(cellsOf(maps, name)) : cellsOf(maps, name);
+      if (cells) seenCells.set(name, cells);
+    }
+    const shownMaps = Array.from(seenCells.values());
+    const columns = lens ? lens.columns.length : maps.keys;
+    const own = !lens || lens.plain ? maps.scale : scaleOf(shownMaps, columns);
+    const scale = inMode(own, seen?.mode ?? "auto", shownMaps.slice(0, 1));
     for (const { name, panel } of panels)
       panel.show({
-        cells: cellsOf(maps, name),
-        rows: maps.queries,
-        columns: maps.keys,
-        scale: maps.scale,
+        cells: seenCells.get(name) ?? null,
+        rows: lens ? lens.rows.length : maps.queries,
+        columns,
+        scale,
         signed: true,
-        rowLabel: (place) => queries[place] ?? String(place),
-        columnLabel: (place) => keys[place] ?? String(place),
-        chosen: row,
+        rowLabel: (place) => (lens ? lens.rowNames : queries)[place] ?? String(place),
+        columnLabel: (place) => (lens ? lens.columnNames : keys)[place] ?? String(place),
+        chosen: row === null || !lens ? row : lens.rowOf(row),
         missing,
       });
     const place = layer.heads.indexOf(head);
@@ -250,6 +273,7 @@ export function makeHead(about, theme, chooseRow) {
         ` · largest rounding error in this page, of all cells of the layer: ${errors.join(", ")}`,
       ),
     );
+    const fading = scale.mode === "auto" ? `weights below ${small(FADES * scale.noise)} fade` : "";
     bar.replaceChildren(
       svg(
         "svg",
@@ -257,14 +281,14 @@ export function makeHead(about, theme, chooseRow) {
           width: LEGEND,
           height: 28,
           role: "img",
-          "aria-label": `colour scale from minus ${number(maps.scale.limit, 2)} over zero to ${number(maps.scale.limit, 2)}, nearly logarithmic; weights below ${small(FADES * maps.scale.noise)} fade`,
+          "aria-label": `colour scale, ${scale.mode}, from minus ${number(scale.limit, 2)} over zero to ${number(scale.limit, 2)}${fading && `; ${fading}`}`,
         },
-        ...scaleBar(theme(), maps.scale),
+        ...scaleBar(theme(), scale),
       ),
       html(
         "span",
         { class: "hint", title: "Twice the weight that uniform attention would give, or 0.04 in a short text." },
-        `weights below ${small(FADES * maps.scale.noise)} fade`,
+        fading,
       ),
     );
     section.heading.textContent = `Attention of layer ${layer.layer}, head ${head}`;
@@ -279,6 +303,13 @@ export function makeHead(about, theme, chooseRow) {
       refresh();
     },
     refresh,
+    /** Through which lens and in which colours the maps are seen, from the next drawing on. @param {import("./lens.js").Lens} lens @param {import("./colour.js").ScaleMode} mode */
+    look(lens, mode) {
+      // Another number of cells: what was zoomed into is elsewhere.
+      if (seen && (seen.lens.rows.length !== lens.rows.length || seen.lens.columns.length !== lens.columns.length))
+        Object.assign(view, { left: 0, top: 0, zoom: 1 });
+      seen = { lens, mode };
+    },
     tip,
     close: () => panels.forEach((one) => one.panel.close()),
   };

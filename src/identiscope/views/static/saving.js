@@ -1,6 +1,8 @@
-/** Each view as a picture (PNG, SVG) and its numbers as a table (CSV). */
+/** Each view as a picture (PNG, SVG, PDF) and its numbers as a table (CSV, or on the page). */
 
 import { html, svg } from "./dom.js";
+import { pdfOf } from "./pdf.js";
+import { tableOf } from "./table.js";
 
 /** Seconds after which a browser that has not drawn a picture is taken not to. */
 const LONGEST_DRAWING = 20;
@@ -32,13 +34,49 @@ export function toSvgText(picture) {
   return `<?xml version="1.0" encoding="UTF-8"?>\n${new XMLSerializer().serializeToString(picture)}`;
 }
 
+/** How pictures are saved: as on the screen, or in the width of a paper's column with a serif font. */
+export const figures = { paper: false };
+
+/** Millimetres of a column. */
+const COLUMN = 84;
+
+/** @param {SVGElement} picture */
+function styled(picture) {
+  if (!figures.paper) return picture;
+  const [width, height] = sizeOfPicture(picture);
+  picture.setAttribute("width", `${COLUMN}mm`);
+  picture.setAttribute("height", `${((COLUMN * height) / width).toFixed(2)}mm`);
+  picture.setAttribute("font-family", "STIX Two Text, Times New Roman, Times, serif");
+  return picture;
+}
+
+/** @param {SVGElement} picture */
+function sizeOfPicture(picture) {
+  const [, , width, height] = (picture.getAttribute("viewBox") ?? "0 0 1 1").split(" ").map(Number);
+  return [width, height];
+}
+
+/** A picture as PDF: a page of its size. Its letters are pixels; SVG keeps them letters. @param {SVGElement} picture */
+async function toPdf(picture) {
+  const [width, height] = sizeOfPicture(picture);
+  const points = figures.paper ? (COLUMN * 72) / 25.4 : width * 0.75;
+  const canvas = await drawn(picture, 3);
+  return pdfOf(canvas, points, (points * height) / width);
+}
+
 /** @param {SVGElement} picture @returns {Promise<Blob>} */
 export async function toPng(picture) {
+  // Not toBlob: in Chromium it waits for the page to be idle, for up to seven seconds.
+  return pngOf((await drawn(picture, 2)).toDataURL("image/png"));
+}
+
+/** @param {SVGElement} picture @param {number} finer */
+async function drawn(picture, finer) {
   const url = URL.createObjectURL(new Blob([toSvgText(picture)], { type: "image/svg+xml" }));
   try {
     const image = await loadedImage(url);
-    const [width, height] = ["width", "height"].map((name) => Number(picture.getAttribute(name)));
-    const scale = Math.min(2, 8000 / Math.max(width, height));
+    const [width, height] = sizeOfPicture(picture);
+    const scale = Math.min(finer, 8000 / Math.max(width, height));
     const canvas = document.createElement("canvas");
     canvas.width = Math.round(width * scale);
     canvas.height = Math.round(height * scale);
@@ -49,8 +87,7 @@ export async function toPng(picture) {
       canvas.width,
       canvas.height,
     );
-    // Not toBlob: in Chromium it waits for the page to be idle, for up to seven seconds.
-    return pngOf(canvas.toDataURL("image/png"));
+    return canvas;
   } finally {
     URL.revokeObjectURL(url);
   }
@@ -89,7 +126,7 @@ function save(blob, name) {
   setTimeout(() => URL.revokeObjectURL(link.href), 10000);
 }
 
-/** Three small buttons, and what is said where saving fails. @param {() => Exportable} view */
+/** Small buttons, and what is said where saving fails. @param {() => Exportable} view */
 export function saveButtons(view) {
   const failure = html("p", { class: "note", role: "alert" });
   /** @param {string} kind @param {(one: Exportable) => Promise<Blob>} make */
@@ -115,12 +152,34 @@ export function saveButtons(view) {
       },
       kind.toUpperCase(),
     );
+  /** @type {HTMLElement|null} */
+  let open = null;
+  const table = html(
+    "button",
+    {
+      type: "button",
+      class: "small",
+      "data-table": "",
+      "aria-expanded": "false",
+      "aria-label": "The numbers of this view as a table",
+      onclick: async () => {
+        const before = open;
+        open = before ? null : tableOf(await view().table());
+        before?.remove();
+        if (open) (group.closest("figure, section") ?? group).append(open);
+        table.setAttribute("aria-expanded", String(open !== null));
+      },
+    },
+    "Table",
+  );
   const group = html(
     "div",
     { class: "saving", role: "group", "aria-label": "Save this view" },
-    button("png", async (one) => toPng(await one.picture())),
-    button("svg", async (one) => new Blob([toSvgText(await one.picture())], { type: "image/svg+xml" })),
+    button("png", async (one) => toPng(styled(await one.picture()))),
+    button("svg", async (one) => new Blob([toSvgText(styled(await one.picture()))], { type: "image/svg+xml" })),
+    button("pdf", async (one) => toPdf(styled(await one.picture()))),
     button("csv", async (one) => new Blob([toCsv(await one.table())], { type: "text/csv" })),
+    table,
   );
   return group;
 }

@@ -11,7 +11,10 @@ const BINS = 4096;
 /** @param {Float32Array} cells */
 function largest(cells) {
   let most = 0;
-  for (let cell = 0; cell < cells.length; cell++) most = Math.max(most, Math.abs(cells[cell]) || 0);
+  for (let cell = 0; cell < cells.length; cell++) {
+    const size = Math.abs(cells[cell]);
+    if (size > most) most = size;
+  }
   return most;
 }
 
@@ -20,7 +23,7 @@ function robustLimit(cells, most) {
   const counts = new Uint32Array(BINS + 1);
   // By their roots, so that small values have bins of their own, too.
   for (let cell = 0; cell < cells.length; cell++)
-    counts[Math.ceil(BINS * Math.sqrt(Math.abs(cells[cell]) / most)) || 0]++;
+    if (cells[cell] !== 0) counts[Math.ceil(BINS * Math.sqrt(Math.abs(cells[cell]) / most)) || 0]++;
   let bin = BINS;
   for (let above = counts[bin]; bin > 1 && above <= BEYOND * cells.length;) above += counts[--bin];
   return most * (bin / BINS) ** 2;

@@ -8,8 +8,9 @@ import { saveButtons } from "./saving.js";
  * @param {string} title
  * @param {string} note  one sentence, with the number of the equation
  * @param {() => import("./saving.js").Exportable} exported
+ * @param {string} [what]  one paragraph with a formula, for whoever asks what this is
  */
-export function makeSection(id, title, note, exported) {
+export function makeSection(id, title, note, exported, what) {
   // No section's own name has such a line in it.
   const heading = html("h2", { id: `${id}_title` }, title);
   const body = html("div", { class: "body" });
@@ -19,6 +20,7 @@ export function makeSection(id, title, note, exported) {
     html("div", { class: "top" }, heading, saveButtons(exported)),
     note ? html("p", { class: "note" }, note) : null,
     body,
+    what ? html("details", { class: "what" }, html("summary", {}, "What is this?"), html("p", {}, what)) : null,
   );
   return { element, heading, body };
 }

@@ -29,7 +29,8 @@ import { drawStrips } from "./strips.js";
  * @property {(() => Worker)|null} worker
  * @property {(name: string) => Where} linked  where in this section the address leads, if it does
  * @property {(name: string, where: Where) => void} moved  a section shows another place now
- * @property {HTMLElement|null} verdict  to be put beside the heads, by whom it finds first
+ * @property {HTMLElement|null} verdict  to be put before the heads, by whom it finds first
+ * @property {boolean} plays  whether the first row may move by itself, once
  * @property {{first: number, compute: number, change: number, threaded: boolean}} timing
  *
  * @typedef {object} Part  one section, or several side by side, as drawn

@@ -2,9 +2,10 @@
 
 import { html } from "./dom.js";
 import { getJson, openPage } from "./serve_client.js";
+import { askedBefore, makeHistory, remember } from "./serve_history.js";
+import { comparison } from "./serve_comparison.js";
 import { makePane } from "./serve_pane.js";
-import { attentionOf, makeSide } from "./serve_side.js";
-import { number } from "./text.js";
+import { makeSide } from "./serve_side.js";
 
 const METHODS = [
   { name: "verdict", text: "Verdict", note: "what is real, in words, with the ranges of some weights", on: true },
@@ -57,8 +58,53 @@ function openServer(root, site) {
       placed: (place) => void (together() && sides[1 - at].join(place)),
       beside: () => (together() ? (sides[1 - at].pane.viewer()?.place() ?? null) : null),
       directions: wantedDirections,
+      made: (page) => void (at === 0 && made(page)),
     }),
   );
+  /** The first side shows another page: the address and the history have it. @param {string} page */
+  function made(page) {
+    setAddress(page);
+    if (!sides[0].text.value.trim()) return;
+    const target = sides[0].target.value ? { target: sides[0].target.value } : {};
+    const when = new Date().toLocaleString();
+    remember({ page, model: Number(sides[0].model.value), text: sides[0].text.value, ...target, when });
+    past.draw();
+  }
+  /** @param {string} page */
+  function setAddress(page) {
+    const address = new URLSearchParams(location.hash.slice(1));
+    address.set("page", page);
+    history.replaceState(null, "", `#${address}`);
+  }
+  const past = makeHistory(
+    site.models.map(({ name }) => name),
+    (one) => void again(one),
+  );
+  /** What was asked before: as it was, if the server still has it. @param {{page: string, model: number, text: string, target?: string}} one */
+  async function again(one) {
+    sides[0].model.value = String(Math.min(one.model, site.models.length - 1));
+    sides[0].text.value = one.text;
+    sides[0].target.value = one.target ?? "";
+    sides[0].adapt();
+    try {
+      await sides[0].open(one.page, null);
+    } catch {
+      sides[0].complain("The server no longer has this page: press Compute to make it again.");
+    }
+  }
+  /** After a reload: the page that the address names, with its text. */
+  async function reopen() {
+    const page = new URLSearchParams(location.hash.slice(1)).get("page");
+    if (!page || !/^[\w-]{1,64}$/.test(page)) return;
+    try {
+      const asked = await getJson(`/api/pages/${page}/question`);
+      await again({ page, ...asked });
+    } catch {
+      const known = askedBefore().find((one) => one.page === page);
+      if (known) sides[0].text.value = known.text;
+      sides[0].complain("The server no longer has the page of this address: press Compute to make it again.");
+    }
+  }
   sides[0].setLinks(true);
   sides[0].text.value = sides[1].text.value = site.sample;
   if (site.models.length > 1) sides[1].model.value = "1";
@@ -114,6 +160,7 @@ function openServer(root, site) {
       togetherChoice,
       html("span", { class: "hint" }, "Ctrl + Enter computes"),
     ),
+    past.element,
   );
   const live = html("div", { class: "live" }, form, summary, results);
   const corpus = html("div", { class: "corpus", hidden: true });
@@ -210,52 +257,7 @@ function openServer(root, site) {
   });
   setComparing(false);
   paint();
-  return { sides, setComparing };
-}
-
-/** Both at a glance. @param {(import("./data.js").Header|null)[]} headers */
-function comparison(headers) {
-  const rows = headers.map((header, at) => {
-    if (!header) return html("tr", {});
-    const heads = attentionOf(header);
-    const shares = (heads?.layers ?? [])
-      .flatMap((layer) => layer.simplex_null_share.filter((share) => share !== null))
-      .sort((one, other) => Number(one) - Number(other));
-    const cells = [
-      header.title,
-      String(heads?.tokens.queries.length ?? "–"),
-      number(median(/** @type {number[]} */ (shares)), 2),
-      `${shares.filter((share) => Number(share) > 0.5).length} of ${shares.length}`,
-    ];
-    return html(
-      "tr",
-      {},
-      html("th", { scope: "row" }, "AB"[at]),
-      ...cells.map((cell, place) => html("td", { class: place ? "number" : "" }, cell)),
-    );
-  });
-  const columns = ["", "model", "tokens", "median null share", "heads more than half null"];
-  return html(
-    "table",
-    { class: "plain compared" },
-    html("caption", { class: "hidden" }, "Both texts compared"),
-    html(
-      "thead",
-      {},
-      html(
-        "tr",
-        {},
-        ...columns.map((column, at) => html("th", { scope: "col", class: at > 1 ? "number" : "" }, column)),
-      ),
-    ),
-    html("tbody", {}, ...rows),
-  );
-}
-
-/** @param {number[]} sorted */
-function median(sorted) {
-  const half = sorted.length >> 1;
-  return sorted.length ? (sorted.length % 2 ? sorted[half] : (sorted[half - 1] + sorted[half]) / 2) : null;
+  return { sides, setComparing, reopened: reopen() };
 }
 
 const root = /** @type {HTMLElement} */ (document.getElementById("serve"));

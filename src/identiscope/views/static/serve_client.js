@@ -1,7 +1,7 @@
 /** Asks the server: computations whose news come as a stream, and the pages that come of them. */
 
 /**
- * @typedef {{models: {name: string, target: boolean}[], run: boolean, sample: string,
+ * @typedef {{models: {name: string, target: boolean, where: string}[], run: boolean, sample: string,
  *   longest_text: number, directions: number[]}} Site
  * @typedef {{state: string, before: number, what: string, done: number, total: number}} News
  */

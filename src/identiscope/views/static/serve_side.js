@@ -3,6 +3,7 @@
 import { choice, html } from "./dom.js";
 import { openPage, startComputing } from "./serve_client.js";
 import { makePane } from "./serve_pane.js";
+import { makeUpload } from "./serve_upload.js";
 import { shown } from "./text.js";
 
 const KINDS = [
@@ -19,12 +20,13 @@ const KINDS = [
  * @param {string} name
  * @param {import("./serve_client.js").Site} site
  * @param {{busy: () => void, placed: (place: import("./data.js").Place) => void,
- *   beside: () => import("./data.js").Place|null, directions: () => number}} tell  `beside`: where the other side is
+ *   beside: () => import("./data.js").Place|null, directions: () => number, made: (page: string) => void}} tell
+ *   `beside`: where the other side is; `made`: another page is shown
  */
 export function makeSide(name, site, tell) {
   const model = choice(
     "Model",
-    site.models.map((one, at) => ({ value: String(at), text: one.name })),
+    site.models.map((one, at) => ({ value: String(at), text: one.where ? `${one.name} (${one.where})` : one.name })),
     () => adapt(),
   );
   const kind = choice("Attention", KINDS, () => {});
@@ -36,11 +38,19 @@ export function makeSide(name, site, tell) {
   const status = html("div", { class: "status", hidden: true }, bar, words);
   const trouble = html("p", { class: "trouble", role: "alert", hidden: true });
   const heading = html("h2", {}, "Text");
+  const uploads = makeUpload(site.longest_text, (found, why) => {
+    if (found !== null) text.value = found;
+    trouble.textContent = why;
+    trouble.hidden = !why;
+  });
   const controls = html(
     "div",
     { class: "controls" },
-    ...(site.models.length > 1 ? [model.element] : [html("span", { class: "hint" }, site.models[0].name)]),
+    ...(site.models.length > 1
+      ? [model.element]
+      : [html("span", { class: "hint" }, `${site.models[0].name} (${site.models[0].where})`)]),
     kind.element,
+    uploads.element,
   );
   const element = html(
     "div",
@@ -83,6 +93,22 @@ export function makeSide(name, site, tell) {
   }
   adapt();
 
+  /** Show a page that the server keeps. @param {string} name @param {import("./data.js").Place|null} place */
+  async function open(name, place) {
+    const data = await openPage(`/api/pages/${name}`);
+    page = name;
+    header = data.header;
+    result.hidden = false;
+    tell.made(name);
+    const viewer = await pane.show(data, place ?? tell.beside(), links);
+    more.follow(viewer.place());
+    const cut = / (\d+) cut/.exec(header.subtitle);
+    if (cut) {
+      trouble.textContent = `The text was too long for the model: its last ${cut[1]} tokens were cut, and are not shown.`;
+      trouble.hidden = false;
+    }
+  }
+
   /** @param {string} path @param {object} question @param {import("./data.js").Place|null} place */
   async function compute(path, question, place) {
     running?.cancel();
@@ -109,12 +135,7 @@ export function makeSide(name, site, tell) {
     try {
       const found = await mine.done;
       words.textContent = "drawing";
-      const data = await openPage(`/api/pages/${found}`);
-      page = found;
-      header = data.header;
-      result.hidden = false;
-      const viewer = await pane.show(data, place ?? tell.beside(), links);
-      more.follow(viewer.place());
+      await open(found, place);
       status.hidden = true;
     } catch (error) {
       status.hidden = true;
@@ -205,6 +226,12 @@ export function makeSide(name, site, tell) {
       links = wanted;
     },
     adapt,
+    open,
+    /** @param {string} why */
+    complain(why) {
+      trouble.textContent = why;
+      trouble.hidden = false;
+    },
     /** Go where the other side is. @param {import("./data.js").Place} place */
     async join(place) {
       const viewer = pane.viewer();

@@ -2,7 +2,8 @@
 
 import { floats, gunzip } from "./decode.js";
 import { choice, html, svg } from "./dom.js";
-import { LEGEND, makeMapPanel, scaleBar } from "./map_panel.js";
+import { makeMapPanel } from "./map_panel.js";
+import { LEGEND, scaleBar } from "./map_picture.js";
 import { scaleOf } from "./scale.js";
 import { comparable, makeSection, standing } from "./section.js";
 import { number, shown } from "./text.js";

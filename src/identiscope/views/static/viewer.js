@@ -1,8 +1,9 @@
 /** The viewer: all sections of a page, inside one element. */
 
 import { themeOf } from "./colour.js";
-import { html } from "./dom.js";
-import { makeVerdict } from "./overview.js";
+import { choice, html } from "./dom.js";
+import { makeVerdict } from "./verdict.js";
+import { figures } from "./saving.js";
 import { drawGroup, grouped } from "./sections.js";
 
 /**
@@ -49,11 +50,26 @@ export function mount(root, data, options = {}) {
       paintAll();
     },
   });
+  const styles = choice(
+    "Save figures",
+    [
+      { value: "screen", text: "as on the screen" },
+      { value: "paper", text: "for a paper" },
+    ],
+    (value) => {
+      figures.paper = value === "paper";
+      // Paper is white.
+      if (figures.paper) asked = false;
+      paintAll();
+    },
+  );
+  styles.list.dataset.choice = "figures";
   const top = html(
     "header",
     {},
     html("p", { class: "brand" }, html("b", {}, "identi"), "scope"),
     html("div", {}, html("h1", {}, header.title), html("p", { class: "subtitle" }, header.subtitle)),
+    styles.element,
     toggle,
   );
   const main = html("main", {});
@@ -71,7 +87,7 @@ export function mount(root, data, options = {}) {
     return { name: header.sections.some((section) => section.name === name) ? name : first, where };
   }
   const verdict = makeVerdict(header);
-  // The verdict stands beside the heads where these come first, and before everything else otherwise.
+  // The verdict stands with the heads where these come first, and before everything else otherwise.
   const beside = groups[0]?.[0].kind === "attention";
   /** @type {import("./sections.js").View} */
   const view = {
@@ -80,6 +96,7 @@ export function mount(root, data, options = {}) {
     live: !!header.live,
     worker: options.worker ?? null,
     verdict: beside ? verdict : null,
+    plays: true,
     timing,
     linked(name) {
       const place = linked();
@@ -87,7 +104,10 @@ export function mount(root, data, options = {}) {
     },
     moved(name, where) {
       if (!options.links) return;
-      const address = `#${new URLSearchParams([["section", name], ...Object.entries(where).map(([key, value]) => [key, String(value)])])}`;
+      // A server's page has its own name in the address, too.
+      const page = new URLSearchParams(location.hash.slice(1)).get("page");
+      const parts = [["section", name], ...Object.entries(where).map(([key, value]) => [key, String(value)])];
+      const address = `#${new URLSearchParams(page ? [["page", page], ...parts] : parts)}`;
       if (location.hash !== address) history.replaceState(null, "", address);
     },
   };

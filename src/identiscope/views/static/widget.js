@@ -2,6 +2,13 @@
 
 import { mount } from "./viewer.js";
 
+/** What stands in for the viewer where it does not run is not needed where it does. @param {string} name @param {number} tries */
+function hideStill(name, tries) {
+  const still = document.querySelector(`[data-identiscope-still="${CSS.escape(name)}"]`);
+  if (still) /** @type {HTMLElement} */ (still).hidden = true;
+  else if (tries > 0) setTimeout(() => hideStill(name, tries - 1), 250);
+}
+
 /** @param {{model: {get: (name: string) => any}, el: HTMLElement}} given */
 export function renderWidget({ model, el }) {
   const chunks = model.get("chunks");
@@ -17,5 +24,7 @@ export function renderWidget({ model, el }) {
     },
     { worker: () => new Worker(URL.createObjectURL(new Blob([source], { type: "text/javascript" }))) },
   );
+  // It may come after the viewer.
+  if (model.get("still")) hideStill(model.get("still"), 40);
   return () => viewer.close();
 }

@@ -1,15 +1,21 @@
 /** Answers the viewer's questions, in a worker or, where there can be none, on the page itself. */
 
 import { alternativeRow } from "./alternative.js";
-import { mapsOf, openLayer, outputRows } from "./attention.js";
+import { mapsOf, openLayer } from "./attention.js";
 import { gunzip } from "./decode.js";
+import { boundsOf, madeRow } from "./moving_row.js";
+import { thumbnailOf } from "./thumbnail.js";
 
 /**
+ * @typedef {{kind: "away"|"least"|"most", key: number}} Wish
  * @typedef {{op: "open", layer: number, described: import("./data.js").PackedLayer, bytes: Uint8Array}
  *   | {op: "maps", layer: number, place: number}
- *   | {op: "row", layer: number, place: number, query: number, wish: {kind: "away"|"least"|"most", key: number}}} Question
+ *   | {op: "thumbnail", layer: number, place: number, name: string}
+ *   | {op: "row", layer: number, place: number, query: number, wish: Wish}
+ *   | {op: "bounds", layer: number, place: number, query: number, keys: number[]}} Question
  * @typedef {{weights: Float64Array, other: Float64Array, freedom: number, allowed: Uint8Array,
  *   output: {rows: Float64Array, width: number, rowError: number}}} RowAnswer
+ * @typedef {{weight: number, lower: number, upper: number}} Bounds
  */
 
 /** @returns {(question: Question) => Promise<any>} */
@@ -18,6 +24,8 @@ export function makeAnswerer() {
   const layers = new Map();
   /** @type {{layer: number, place: number, maps: import("./data.js").Maps}|null} */
   let last = null;
+  /** @type {{layer: number, place: number, query: number, made: import("./moving_row.js").MadeRow|null}|null} */
+  let lastRow = null;
   return async (question) => {
     if (question.op === "open") {
       layers.set(question.layer, openLayer(question.described, await gunzip(question.bytes)));
@@ -25,21 +33,19 @@ export function makeAnswerer() {
     }
     const layer = layers.get(question.layer);
     if (!layer) throw new Error(`layer ${question.layer} has not been opened`);
+    // A thumbnail does not take the place of the head that is looked at.
+    if (question.op === "thumbnail") return thumbnailOf(layer, question.place, question.name);
     if (!last || last.layer !== question.layer || last.place !== question.place)
       last = { layer: question.layer, place: question.place, maps: mapsOf(layer, question.place) };
     if (question.op === "maps") return last.maps;
-    const { keys } = layer.described;
-    const { query } = question;
-    const weights = Float64Array.from(last.maps.raw.subarray(query * keys, (query + 1) * keys));
-    const allowed = Uint8Array.from(weights, (_, key) =>
-      Number(
-        key >= layer.start[query] && key < layer.stop[query] && (!layer.matrix || layer.matrix[query * keys + key] > 0),
-      ),
-    );
-    const output = outputRows(layer, question.place);
-    if (!output) return null;
-    const { row, freedom } = alternativeRow(weights, output, allowed, question.wish);
-    return { weights, other: row, freedom, allowed, output };
+    const { query, place } = question;
+    if (!lastRow || lastRow.layer !== question.layer || lastRow.place !== place || lastRow.query !== query)
+      lastRow = { layer: question.layer, place, query, made: madeRow(layer, place, last.maps.raw, query) };
+    if (!lastRow.made) return null;
+    const { problem, allowed, output } = lastRow.made;
+    if (question.op === "bounds") return boundsOf(lastRow.made, question.keys);
+    const other = alternativeRow(problem, question.wish);
+    return { weights: problem.weights, other, freedom: problem.freedom, allowed, output };
   };
 }
 

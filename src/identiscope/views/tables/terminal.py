@@ -29,7 +29,7 @@ def shown(value: Any) -> str:
     return str(value)
 
 
-def console() -> Console:
+def console(*, stderr: bool = False) -> Console:
     """A console wide enough for our tables, also into a pipe."""
-    made = Console(highlight=False)
-    return made if made.width >= WIDTH else Console(highlight=False, width=WIDTH)
+    made = Console(highlight=False, stderr=stderr)
+    return made if made.width >= WIDTH else Console(highlight=False, width=WIDTH, stderr=stderr)
