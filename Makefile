@@ -22,7 +22,7 @@ FORMED := if command -v npx > /dev/null && $(PRETTIER) --version > /dev/null 2>&
 	then $(PRETTIER) --check src/identiscope/views/static/*.js; \
 	else echo "the form of the viewer's modules is not checked: there is no npx here that can fetch prettier"; fi
 
-.PHONY: demo test lint types hooks docs bench soak lock sbom oldest clean
+.PHONY: demo test tests lint types hooks docs bench soak lock sbom oldest clean
 
 # Everything from the lock, file by file checked against its hash; torch apart, since its CPU and its usual builds differ.
 # The lock is of one version of Python: another installs what the constraints say. The weights of smollm2 come in a package
@@ -48,9 +48,13 @@ demo: $(READY)
 	$(BIN)/identiscope reproduce brunner2020 --quick -o $(DEMO)/brunner2020
 	@echo "look at $(DEMO)/report.html and $(DEMO)/brunner2020/index.html"
 
+# The types are checked by one process alone: beside the tests, it keeps no processor waiting.
+test: lint
+	$(MAKE) --no-print-directory --jobs 2 types tests
+
 # A file of tests is the work of one process. Those that take minutes are begun first (tests/conftest.py), which xdist would
 # undo by beginning with the files of most tests.
-test: lint types
+tests: $(READY)
 	$(BIN)/python -m pytest -n $(PROCESSES) --dist loadfile --no-loadscope-reorder
 
 lint: $(READY)

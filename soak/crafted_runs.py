@@ -12,6 +12,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +25,12 @@ from identiscope.runs.format.shard_shape import STATISTICS, SUBSPACES
 from identiscope.runs.format.shards import RECORD
 from soak.damage_kinds import edited, resealed
 from soak.outcome import Outcome
-from soak.prepared import tiny_run
+from soak.prepared import EVERYTHING, tiny_run
 
 #: Seconds of the processor, and of the clock (on a busy machine), that no small directory takes.
 _WORK, _PATIENCE = 10, 300
+#: One that is damaged beside one that is not; every question reads all of them, many times.
+_SHARDS = 2
 _ODD: tuple[Any, ...] = (
     None, True, -1, 0, 1, 2**31, 2**63, 10**400, 0.5, 1e308, "", "x", "a" * 10_000, "../..", "/dev/zero", "\ud800",
     "\0", [], [[]], [0] * 50, ["x"], {}, {"": None}, {"x": {"y": []}}, "000000", "texts.parquet",
@@ -126,7 +129,7 @@ def _odd_value(chance: random.Random, value: Any) -> str:
 def _crafted(chance: random.Random, run: Path) -> str:
     """Something wrong inside, with every hash in step."""
     kind = chance.choice(("manifest", "manifest", "record", "seal", "summary", "table", "arrays", "text"))
-    record = run / "shards" / f"00000{chance.randrange(4)}" / RECORD
+    record = run / "shards" / f"00000{chance.randrange(_SHARDS)}" / RECORD
     said = ""
     if kind == "manifest":
 
@@ -219,7 +222,8 @@ def fuzz(cases: int, seed: int = 0, seconds: float | None = None) -> Outcome:
 
 def whole_run(base: Path) -> Path:
     """A Run whose bytes are the same wherever it was made, so that a seed always gives the same cases."""
-    run = tiny_run(base).directory
+    run = tiny_run(base, options=replace(EVERYTHING, shard_size=4)).directory
+    assert len(list((run / "shards").iterdir())) == _SHARDS
     edited(run / NAME, lambda manifest: manifest["names"].update(model="model", corpus="texts.tsv"))
     return run
 

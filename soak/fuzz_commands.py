@@ -39,6 +39,9 @@ COMMANDS: dict[str, tuple[str, int]] = {
     "statistic": ("model w1 --layers 0 --sample 2", 4),
     "compare": ("model w1 --methods effective,null --layers 0", 4),
     "explain": ("causal w1 --methods gradient_input,weighted_norm --budget 4", 4),
+    "freedom": ("causal w1 --layers 0 --top 2 --rows 2", 2),
+    "heads": ("model file.txt -o new-heads --limit 2 --texts 2 --intervals 0 --without none", 2),
+    "rewrite": ("model value_bias -o new-rewritten", 2),
     "attribution": ("model w1 --probes 2", 8),
     "report": ("model w1 --no-verdict -o new.html", 8),
     "methods": ("", 1),
@@ -56,6 +59,7 @@ COMMANDS: dict[str, tuple[str, int]] = {
     # What these do when they are asked rightly takes minutes, or does not end: they are asked wrongly.
     "reproduce structure": ("--model nowhere/at/all", 2),
     "reproduce brunner2020": ("--model nowhere/at/all", 2),
+    "judge": ("nowhere/at/all file.txt -o new-judged", 2),
     "serve": ("nowhere/at/all --port 0", 3),
     "nonsense": ("", 1),
 }  # fmt: skip
@@ -152,7 +156,7 @@ def lines(count: int, seed: int) -> Iterator[list[str]]:
 
 
 def _asked_wrongly(name: str) -> bool:
-    return name == "serve" or name.startswith("reproduce ")
+    return name in ("judge", "serve") or name.startswith("reproduce ")
 
 
 def _costly(name: str, line: list[str], place: int) -> bool:

@@ -143,7 +143,12 @@ def _special(given: dict[str, Any]) -> Mapping[str, dict[str, Any]]:
     """Arguments of calls for which the usual ones are none, or would take long."""
     model, trace, subspaces = (given[name] for name in ("model", "trace", "subspaces"))
     both = [trace, given["other"]]
+    corpus = given["run"].directory.parent / "corpus.txt"
     return {
+        "arena": {
+            "model": given["causal"].model, "corpus": corpus, "directory": "new-arena", "methods": ["attention"],
+            "tests": ["erasure"], "limit": 1, "budget": 20, "planted": 1, "trained": False,
+        },
         "ask": {"name": "effective", "layers": [0], "heads": [1], "value_bias": False},
         "attention_intervals": {"row": 2},
         "attention_maps": {"maps": ["raw", "null"]},
@@ -151,6 +156,11 @@ def _special(given: dict[str, Any]) -> Mapping[str, dict[str, Any]]:
         "corpus_structure": {"layers": [0], "clusters": 1},
         "equivalence_under_texts": {"first": trace, "second": given["other"]},
         "explain": {"methods": ["gradient_input", "weighted_norm"], "budget": 4},
+        "rewrite": {"how": "value_bias"},
+        "Trace.with_attention": {"maps": {0: trace.site(0).attentions()}},
+        "null_audit": {"methods": ["attention"], "alternatives": ["canonical"], "intervals": 1},
+        "gauge_audit": {"model": given["causal"].model, "methods": ["attention"], "how": ["value_bias"]},
+        "randomisation": {"model": given["causal"].model, "methods": ["attention"], "draws": 1, "steps": 1},
         "extract_structure": {"traces": both, "layers": [0]},
         "from_arrays": {"attention": torch.eye(4), "value": torch.randn(4, 2), "tokens": list("abcd")},
         "hidden_token_attribution": {"mode": "estimate", "probes": 2},
@@ -164,7 +174,7 @@ def _special(given: dict[str, Any]) -> Mapping[str, dict[str, Any]]:
         "Model": {"module": model.module, "tokenizer": None, "name": "mine"},
         "Model.home": {"device": torch.device("cpu")},
         "perturbation_effects": {"sets": 2, "resamples": 3},
-        "read_corpus": {"path": given["run"].directory.parent / "corpus.txt"},
+        "read_corpus": {"path": corpus},
         "registered": {"new": identiscope.Method("mine", "map", "nobody", "nothing", function=nothing)},
         "Replay.__call__": {"embeddings": trace.embeddings, "summed": False},
         "report": {"model": trace, "text": None, "with_verdict": False, "canonical": "none"},

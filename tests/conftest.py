@@ -1,5 +1,6 @@
 """What all tests share: no network, one thread, and the built-in models loaded once."""
 
+import gc
 import os
 
 os.environ["HF_HUB_OFFLINE"] = "1"
@@ -18,6 +19,7 @@ import torch
 import transformers
 
 import identiscope
+import shared_work
 from identiscope.capture import models
 from identiscope.capture.builtin import locate
 from identiscope.capture.half_precision import HALF, _computes, check_half_precision
@@ -49,6 +51,10 @@ def _located(name: str) -> tuple[Path, str | None]:
 models.locate = _located  # type: ignore[assignment, attr-defined]
 
 
+shared_work.read_once()
+shared_work.compile_once()
+
+
 @pytest.fixture(scope="session")
 def minilm() -> identiscope.Model:
     return identiscope.load("minilm")
@@ -62,6 +68,10 @@ def smollm2() -> identiscope.Model:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Files that take minutes begin first, so that no process is left alone with one of them at the end."""
     items.sort(key=lambda item: item.get_closest_marker("long") is None)
+    # What was imported stays: no need to look through all of it for what nobody refers to, again and again.
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(5000, 10, 20)
 
 
 @pytest.fixture(autouse=True)

@@ -15,23 +15,26 @@ from contract import asked
 from identiscope.asking.ask import bound
 from identiscope.asking.maps import mean_attention_maps
 from identiscope.corpus.hidden_state_cache import capture_hidden_states
-from identiscope.corpus.readers import Text, Word
+from identiscope.corpus.readers import Corpus, Text, Word
 from identiscope.methods.registry import METHODS, in_runs
 from identiscope.papers.bhardwaj2021.comparison import compare_attention
 from identiscope.papers.bhardwaj2021.training import TrainingRecipe
 from identiscope.papers.brunner2020 import attribution_figures as figures
-from identiscope.papers.brunner2020 import token_studies as tokens
 from identiscope.papers.brunner2020.probe_files import load_probes, save_probes, score_new_text
-from identiscope.papers.brunner2020.token_losses import (
+from identiscope.papers.brunner2020.tokens import studies as tokens
+from identiscope.papers.brunner2020.tokens.losses import (
     identifiability_against_contribution,
     look_up_layers,
     lost_tokens,
 )
-from identiscope.papers.brunner2020.token_setup import LINEAR, NAIVE, Setup
+from identiscope.papers.brunner2020.tokens.setup import LINEAR, NAIVE, Setup
+from identiscope.papers.heads.gender import Template, gender_study
 from identiscope.papers.structure_draft.reversal import reversal_damage, reversal_structure
 from identiscope.papers.structure_draft.reversal_model import ReversalConfig, train_reversal
 from identiscope.runs.compute.options import RunOptions
 from identiscope.runs.compute.run import run_corpus
+from identiscope.runs.heads.options import HeadOptions
+from identiscope.runs.heads.survey import survey_heads
 from identiscope.views.plots.plotting import drawings
 from tiny_text_model import save_tiny, words
 
@@ -56,16 +59,26 @@ def every_result(directory: Path) -> Iterator[xr.Dataset]:
     yield identiscope.attention_between_types(model, texts)
     yield identiscope.correlation_by_length(model, texts)
     yield identiscope.compare(trace, ["attention", "effective"])
+    yield from _audits(model, texts[0], trace)
     yield from _structures(model, texts, traces)
     yield from _attributions(traces)
     yield identiscope.token_identifiability(trace)
     yield from _tokens(model, directory)
     yield from _run(model, directory)
+    yield from _heads(model, directory)
+    yield identiscope.freedom_ladder(trace, "similarity:w1 w2", layers=[1], top=3, most_rows=2)
     reversing = train_reversal(ReversalConfig(length=5, vocabulary=5, width=16), steps=20)
     yield reversal_structure(reversing, samples=4)
     yield reversal_damage(reversing, samples=4, texts=2, shares=(0.5, 1.0))
     labelled = [(words(5, seed=number), str(number % 2)) for number in range(24)]
     yield compare_attention(labelled, seeds=(0, 1), recipe=TrainingRecipe(epochs=1), per_length=1)
+
+
+def _audits(model: identiscope.Model, text: str, trace: identiscope.Trace) -> Iterator[xr.Dataset]:
+    asked_of = (["rollout", "saliency"], "similarity:w1 w2")
+    yield identiscope.null_audit(trace, *asked_of)
+    yield identiscope.gauge_audit(model, [text], *asked_of, how=["value_bias", "head_order"])
+    yield identiscope.randomisation(model, text, *asked_of, draws=2)
 
 
 def _structures(model: identiscope.Model, texts: list[str], traces: list[identiscope.Trace]) -> Iterator[xr.Dataset]:
@@ -124,6 +137,20 @@ def _run(model: identiscope.Model, directory: Path) -> Iterator[xr.Dataset]:
         methods=("explain",), settings=("explain.methods=rollout,saliency", "explain.outcome=similarity:w1 w2")
     )
     yield run_corpus(model, path, directory / "explained", options=explained).agreement()
+
+
+def _heads(model: identiscope.Model, directory: Path) -> Iterator[xr.Dataset]:
+    options = HeadOptions(without=("zero",), texts=2, intervals=1, rows=2, pairs=1, shorten=True)
+    corpus = Corpus(str(directory / "texts.txt"))
+    survey = survey_heads(model, corpus, directory / "heads", options=options, against=model)
+    assert survey.pairs is not None and survey.against is not None
+    yield survey.heads
+    yield survey.against
+    assert survey.shortened is not None
+    yield survey.shortened
+    yield survey.pairs
+    template = Template("one", "w1 w2 said he ran", "w1 w2 said she ran", "w2", "he less she")
+    yield gender_study(model, [template, template], intervals=1)
 
 
 def method_names() -> set[str]:

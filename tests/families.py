@@ -329,3 +329,14 @@ MORE: Mapping[str, Family] = {
 }
 
 ALL: Mapping[str, Family] = {**FAMILIES, **MORE}
+
+
+def long_causal(name: str, **options: Any) -> tuple[Any, list[int]]:
+    """A tiny causal model of one layer of four heads, and so many tokens that a page stores them in its own way."""
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 32, "num_attention_heads": 4, "num_key_value_heads": 2, "num_hidden_layers": 1}
+    config = getattr(transformers, f"{name}Config")(vocab_size=99, intermediate_size=16, **(sizes | options))
+    model = getattr(transformers, f"{name}Model")(config).eval()
+    for parameter in model.parameters():
+        parameter.data *= 6 if parameter.dim() > 1 else 1
+    return model, [(7 * place * place) % 90 + 5 for place in range(140)]

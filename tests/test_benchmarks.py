@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.long
+
 PROJECT = Path(__file__).parents[1]
 FOLDER = PROJECT / "benchmarks"
 NAMES = sorted(path.stem for path in FOLDER.glob("*.py") if path.stem not in ("__main__", "claims", "timing"))

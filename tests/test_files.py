@@ -216,9 +216,10 @@ def test_all_of_the_package_writes_in_this_way() -> None:
                "save_pretrained"}  # fmt: skip
     # Arrays that grow while a corpus is read, and are no cache before their manifest is there; shards, which are
     # directories and are renamed as a whole; pictures that stay in memory; savefig inside `replacing`; a
-    # checkpoint inside `filling`.
+    # checkpoint and a rewritten model inside `filling`, whose own method is as that of transformers.
     reasons = {"files.py", "corpus/hidden_state_cache.py", "runs/format/shards.py",
-               "views/page/plain.py", "views/plots/plotting.py", "papers/brunner2020/fine_tune.py"}  # fmt: skip
+               "views/page/plain.py", "views/plots/plotting.py", "papers/brunner2020/fine_tune.py",
+               "capture/rewriting/rewriting.py", "commands/rewrite.py"}  # fmt: skip
     found = set()
     for path in root.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):

@@ -63,6 +63,15 @@ def toy_peak(attention: Tensor) -> Tensor:
     return attention.flatten(1).amax(1)
 
 
+def toy_even(attention: Sequence[Tensor]) -> Tensor:
+    """How even the attention of each layer is: one over the mean square of its rows' sizes.
+
+    >>> toy_even([torch.eye(2)[None]])
+    tensor([1.])
+    """
+    return torch.stack([layer.square().sum(-1).mean() for layer in attention])
+
+
 def toy_length(embeddings: Tensor) -> Tensor:
     """How long each input embedding is.
 
@@ -126,6 +135,7 @@ TOYS = {
     "toy_same": Method("toy_same", "layer", "nobody", "the maps that a layer has", function=toy_same),
     "toy_mean": Method("toy_mean", "mixture", "nobody", "attention averaged over heads", function=toy_mean),
     "toy_peak": Method("toy_peak", "head", "nobody", "the largest weight of a head", function=toy_peak),
+    "toy_even": Method("toy_even", "prediction", "nobody", "how even attention is", function=toy_even),
     "toy_length": Method("toy_length", "score", "nobody", "the length of an input embedding", function=toy_length),
     "toy_change": Method("toy_change", "token", "nobody", "how far a block moves a token", function=toy_change),
 }

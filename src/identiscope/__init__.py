@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from identiscope.asking.ask import ask
     from identiscope.asking.comparing import compare
     from identiscope.asking.explaining import explain
+    from identiscope.asking.freedom_ladder import freedom_ladder
     from identiscope.asking.maps import attention_maps, factored_attention
     from identiscope.asking.structure.equivalence import equivalence_under_texts
     from identiscope.asking.structure.extracting import extract_structure, structure_weights
@@ -41,10 +42,15 @@ if TYPE_CHECKING:
         trace,
         watching,
     )
+    from identiscope.capture.rewriting.rewriting import rewrite
     from identiscope.capture.samples import PASSAGE
     from identiscope.corpus.hidden_state_cache import capture_hidden_states
     from identiscope.corpus.readers import read_corpus
     from identiscope.errors import CaptureError, IdentiscopeError, InputError, MathError, ModelError
+    from identiscope.judge.arena.arena import arena
+    from identiscope.judge.audits.gauge import gauge_audit
+    from identiscope.judge.audits.null import null_audit
+    from identiscope.judge.audits.redrawn import randomisation
     from identiscope.judge.proof import prove
     from identiscope.methods.registry import Method, registered
     from identiscope.methods.structure.identifiable_attention import IdentifiableSelfAttention
@@ -67,6 +73,7 @@ _HOMES = {
     "identiscope.asking.ask": ("ask",),
     "identiscope.asking.comparing": ("compare",),
     "identiscope.asking.explaining": ("explain",),
+    "identiscope.asking.freedom_ladder": ("freedom_ladder",),
     "identiscope.asking.maps": ("attention_maps", "factored_attention"),
     "identiscope.asking.structure.extracting": ("extract_structure", "structure_weights"),
     "identiscope.asking.trees": ("attribution_tree",),
@@ -76,10 +83,15 @@ _HOMES = {
         "Model", "Replay", "Rerun", "Site", "Stream", "Trace", "Verification",
         "from_arrays", "load", "stream", "substitute", "trace", "watching",
     ),
+    "identiscope.capture.rewriting.rewriting": ("rewrite",),
     "identiscope.capture.samples": ("PASSAGE",),
     "identiscope.corpus.hidden_state_cache": ("capture_hidden_states",),
     "identiscope.corpus.readers": ("read_corpus",),
     "identiscope.errors": ("CaptureError", "IdentiscopeError", "InputError", "MathError", "ModelError"),
+    "identiscope.judge.arena.arena": ("arena",),
+    "identiscope.judge.audits.gauge": ("gauge_audit",),
+    "identiscope.judge.audits.null": ("null_audit",),
+    "identiscope.judge.audits.redrawn": ("randomisation",),
     "identiscope.judge.proof": ("prove",),
     "identiscope.methods.registry": ("Method", "registered"),
     "identiscope.methods.structure.identifiable_attention": ("IdentifiableSelfAttention",),
@@ -122,6 +134,7 @@ __all__ = [
     "Stream",
     "Trace",
     "Verification",
+    "arena",
     "ask",
     "attention_between_types",
     "attention_maps",
@@ -134,18 +147,23 @@ __all__ = [
     "explain",
     "extract_structure",
     "factored_attention",
+    "freedom_ladder",
     "from_arrays",
+    "gauge_audit",
     "load",
     "load_result",
+    "null_audit",
     "open_run",
     "passage_maps",
     "perturbation_effects",
     "plot",
     "prove",
+    "randomisation",
     "read_corpus",
     "registered",
     "report",
     "report_run",
+    "rewrite",
     "run_corpus",
     "save_result",
     "shared_subspaces",

@@ -3,6 +3,7 @@
 import re
 import unicodedata
 from collections.abc import Sequence
+from functools import lru_cache
 
 #: What byte-level and SentencePiece vocabularies write for a space, and the former for a line end.
 _SPACES, _LINE_END = re.compile("[Ġ▁]"), "Ċ"
@@ -41,6 +42,8 @@ def bare_token(token: str) -> str:
     return token.lstrip("Ġ▁").removeprefix("##").removesuffix("</w>")
 
 
+# Every layer of every text asks it of the same few thousand tokens.
+@lru_cache(maxsize=2**16)
 def is_punctuation(token: str) -> bool:
     """Whether a token, without the marks of its vocabulary, is made of punctuation alone.
 

@@ -62,16 +62,17 @@ def checked(function: Function, public: str | None = None) -> Function:
     needed = {name for name, one in parameters.items() if one.default is one.empty and kinds[name] not in (2, 4)}
     takes_more = inspect.Parameter.VAR_POSITIONAL in kinds.values()
     takes_any = inspect.Parameter.VAR_KEYWORD in kinds.values()
-
-    @cache
-    def rules() -> dict[str, Expected]:
-        # When first called: the hints may name what is costly to import.
-        return rules_of(function)
+    # By position alone so many are enough, as in most calls, of which some are made for every head of every text.
+    enough = len(needed) if needed <= set(by_position) else len(by_position) + 1
 
     def taken(name: str, value: Any) -> Any:
-        return _taken(rules(), name, value)
+        # When first called: the hints may name what is costly to import.
+        return _taken(rules_of(function), name, value)
 
     def call(*args: Any, **kwargs: Any) -> Any:
+        if not kwargs and enough <= len(args) <= len(by_position):
+            rules = rules_of(function)
+            return function(*[_taken(rules, name, value) for name, value in zip(by_position, args, strict=False)])
         for old, new in RENAMED.items():
             if old in kwargs and new in parameters and old not in parameters and new not in kwargs:
                 warnings.warn(
@@ -100,6 +101,7 @@ def checked(function: Function, public: str | None = None) -> Function:
     return cast(Function, made)
 
 
+@cache
 def rules_of(function: Callable[..., Any]) -> dict[str, Expected]:
     """What each argument of a function may be, by its hint; without those that let everything pass."""
     parameters = inspect.signature(function).parameters.values()

@@ -33,7 +33,7 @@ def test_a_verdict_first_then_a_table(tmp_path: Path) -> None:
     lines = result.output.splitlines()
     said = " ".join(lines[2 : lines.index("", 2)])
     # Three dimensions too many in 36 tokens leave no room worth mentioning.
-    assert said.startswith("The larger weights can be taken as they are: of 24 weights of 0.1 or more")
+    assert said.startswith("You can take it as it is: of 24 larger attention weights looked into, all are certain.")
     assert "may be anything from 0." in said and "In 72 of 72 heads" in " ".join(said.split())
     assert "dim LN([T,1])" in result.output
     saved = load_result(out)
@@ -49,8 +49,8 @@ def test_one_layer_as_json() -> None:
     report = json.loads(invoke("minilm", TEXT, "--layer", "2", "--json").output)
     assert [line["layer"] for line in report["heads"]] == [2] * 12
     assert all(line["simplex_null_dimension"] == 3 for line in report["heads"])
-    # Two on what weights may be, one on the commas, two on why.
-    assert len(report["verdict"]) == 5
+    # Three on what weights may be, one on the commas, two on why.
+    assert len(report["verdict"]) == 6
 
 
 @pytest.mark.parametrize("method", ["raw", "effective", "canonical"])

@@ -13,7 +13,8 @@ from click.testing import CliRunner
 
 from identiscope.commands.run import run
 from identiscope.errors import IdentiscopeError, InputError
-from identiscope.runs.compute.methods import RUN_METHODS
+from identiscope.methods.registry import in_runs
+from identiscope.runs.compute.methods import EXPLAIN
 from identiscope.runs.format.opened_run import open_run
 from tiny_text_model import save_tiny, words
 
@@ -165,4 +166,4 @@ def test_numbers_that_cannot_be(given: tuple[str, str], tmp_path: Path, option: 
 def test_the_methods_of_the_help_are_those_there_are() -> None:
     (methods,) = (option for option in run.params if option.name == "methods")
     assert isinstance(methods, click.Option) and methods.help is not None
-    assert all(name in methods.help for name in RUN_METHODS)
+    assert all(name in methods.help for name in (*in_runs(), EXPLAIN))

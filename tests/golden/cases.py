@@ -52,18 +52,18 @@ from identiscope.methods.tokens.probes import Recipe
 from identiscope.papers.bhardwaj2021.comparison import compare_attention
 from identiscope.papers.bhardwaj2021.training import TrainingRecipe
 from identiscope.papers.brunner2020 import attribution_figures as figures
-from identiscope.papers.brunner2020 import token_studies as tokens
 from identiscope.papers.brunner2020.fine_tune import fine_tune
 from identiscope.papers.brunner2020.probe_files import load_probes, save_probes, score_new_text
 from identiscope.papers.brunner2020.reproduce import reproduce_brunner2020
 from identiscope.papers.brunner2020.setup import Budget, Data
-from identiscope.papers.brunner2020.token_losses import (
+from identiscope.papers.brunner2020.tokens import studies as tokens
+from identiscope.papers.brunner2020.tokens.losses import (
     identifiability_against_contribution,
     look_up_layers,
     lost_tokens,
 )
-from identiscope.papers.brunner2020.token_setup import LINEAR, NAIVE, Setup
-from identiscope.papers.brunner2020.token_tags import token_tags
+from identiscope.papers.brunner2020.tokens.setup import LINEAR, NAIVE, Setup
+from identiscope.papers.brunner2020.tokens.tags import token_tags
 from identiscope.papers.structure_draft.reproduce import StructureBudget, reproduce_structure
 from identiscope.papers.structure_draft.reversal import reversal_damage, reversal_perturbations, reversal_structure
 from identiscope.papers.structure_draft.reversal_model import ReversalConfig, reversal_accuracy, train_reversal

@@ -11,6 +11,8 @@ import identiscope
 from golden.cases import CASES, Inputs, numbers_of
 from golden.stored import differences, read
 
+pytestmark = pytest.mark.long
+
 STORED = read()
 
 

@@ -57,6 +57,28 @@ def ask_unchecked(
     return _ASKED[one.family.scope](one, trace, call, progress)
 
 
+@dataclass(frozen=True, eq=False)
+class Numbers:
+    """Arrays by name, with their axes, and what the method says of itself."""
+
+    arrays: Arrays
+    facts: Mapping[str, Any]
+
+
+def numbers_of(one: Method, trace: "Trace", options: Mapping[str, Any]) -> Numbers:
+    """The arrays of such a result and what it says of itself, without labels and provenance, and without arrays that
+    are made only when asked for: for who goes on with what the method is about.
+
+    `layers` chooses what is computed where a method is asked layer by layer; otherwise all are there.
+    """
+    call = bound(one, options)
+    if one.family.scope == "layer":
+        made = _layers(one, trace, call, main=True)
+        return Numbers(made.arrays, made.facts)
+    answer = call.of(_trace_fields(trace, call.choices).field)
+    return Numbers(arrays_of(one, answer, one.axes, main=True), getattr(answer, "facts", {}))
+
+
 @dataclass(frozen=True)
 class Call:
     """A method's function with what it was asked: the options of its kind, and its own."""
@@ -74,7 +96,7 @@ class Call:
 
     def of(self, fields: Callable[[str], Any], progress: Progress | None = None, **more: Any) -> Any:
         """Call the function with these fields; more: what takes the place of a choice."""
-        if "progress" in inspect.signature(self.function).parameters:
+        if "progress" in _parameters(self.function):
             more["progress"] = progress
         return self.function(*(fields(name) for name in self.fields), **self.options, **more)
 
@@ -89,7 +111,7 @@ def described(outcome: Any) -> Any:
 def bound(one: Method, given: Mapping[str, Any]) -> Call:
     """The method with these options, the others being what they are by default."""
     function = one.load()
-    parameters = inspect.signature(function).parameters.values()
+    parameters = _parameters(function).values()
     fields = tuple(part.name for part in parameters if part.kind is part.POSITIONAL_OR_KEYWORD)
     unknown = [name for name in fields if name not in FIELDS]
     if unknown:
@@ -116,7 +138,25 @@ def bound(one: Method, given: Mapping[str, Any]) -> Call:
     )
 
 
-def _by_layer(one: Method, trace: "Trace", call: Call, progress: Progress | None) -> xr.Dataset:
+@cache
+def _parameters(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
+    """What a function takes, looked at once."""
+    return inspect.signature(function).parameters
+
+
+@dataclass(frozen=True, eq=False)
+class _Layers:
+    """What a method gave for some layers of one attention, stacked, and what it says beside."""
+
+    sites: Sequence["Site"]
+    arrays: Arrays
+    labels: Mapping[str, Sequence[Any]]
+    facts: Mapping[str, Any]
+
+
+def _layers(
+    one: Method, trace: "Trace", call: Call, progress: Progress | None = None, *, main: bool = False
+) -> _Layers:
     choices = call.choices
     sites = chosen_sites(trace, choices["layers"], choices["attention"], choices["stream"])
     layers: list[Arrays] = []
@@ -128,9 +168,9 @@ def _by_layer(one: Method, trace: "Trace", call: Call, progress: Progress | None
         fields = replace(_site_fields(trace, site), keep_bias=choices.get("value_bias", True), runs=runs)
         fields = fields if choices["heads"] is None else fields.of_heads(heads)
         if one.family.exact:
-            fields = fields.exactly()
+            fields = fields.exactly(call.fields)
         answer = call.of(lambda name, fields=fields: getattr(fields, name))  # type: ignore[misc]
-        layers.append(arrays_of(one, answer, one.axes[1:]))
+        layers.append(arrays_of(one, answer, one.axes[1:], main=main))
         labels = labels_of(answer)
         if progress is not None:
             progress(done, len(sites))
@@ -139,8 +179,12 @@ def _by_layer(one: Method, trace: "Trace", call: Call, progress: Progress | None
         for name, (axes, _) in layers[0].items()
     }
     known = {"layer": [site.layer for site in sites], "head": list(heads), **labels}
-    facts = {} if runs is None else outcome_facts(runs, before)
-    return _labelled(one, trace, sites[0], stacked, known, call, facts)
+    return _Layers(sites, stacked, known, {} if runs is None else outcome_facts(runs, before))
+
+
+def _by_layer(one: Method, trace: "Trace", call: Call, progress: Progress | None) -> xr.Dataset:
+    made = _layers(one, trace, call, progress)
+    return _labelled(one, trace, made.sites[0], made.arrays, made.labels, call, made.facts)
 
 
 def runs_of(trace: "Trace", given: Any) -> OutcomeRuns:
@@ -166,17 +210,21 @@ def _of_head(one: Method, trace: "Trace", call: Call, progress: Progress | None)
     return _labelled(one, trace, site, arrays, labels_of(answer), call, getattr(answer, "facts", {}))
 
 
-def _of_trace(one: Method, trace: "Trace", call: Call, progress: Progress | None) -> xr.Dataset:
-    choices, stream = call.choices, chosen_stream(trace, call.choices["stream"])
-    fields = TraceFields(
+def _trace_fields(trace: "Trace", choices: Mapping[str, Any]) -> TraceFields:
+    return TraceFields(
         trace,
-        stream,
+        chosen_stream(trace, choices["stream"]),
         keep_bias=choices.get("value_bias", True),
         summed=choices.get("input") == "embedding_sum",
         fast=choices.get("fast", False),
         given_outcome=choices.get("outcome"),
         baseline_name=choices.get("baseline"),
     )
+
+
+def _of_trace(one: Method, trace: "Trace", call: Call, progress: Progress | None) -> xr.Dataset:
+    choices, fields = call.choices, _trace_fields(trace, call.choices)
+    stream = fields.stream
     before = fields.runs.passes if "outcome" in choices else 0.0
     origin = method_provenance(one, trace, call.described) | {"stream": stream.name, "cut": trace.main.cut}
     origin |= {"input": choices["input"]} if "input" in choices else {}
@@ -197,6 +245,11 @@ def _of_trace(one: Method, trace: "Trace", call: Call, progress: Progress | None
         if any(axis in axes for axes, _ in arrays.values()):
             coordinates[f"{axis}_token"] = (axis, [token for part in parts for token in part.tokens])
             coordinates[f"{axis}_special"] = (axis, [special for part in parts for special in part.special])
+    for axis in ("query", "key"):
+        if any("cell" in axes for axes, _ in arrays.values()):
+            coordinates[f"{axis}_token"] = ("cell", [stream.tokens[int(place)] for place in arrays[axis][1]])
+        elif any(axis in axes for axes, _ in arrays.values()):
+            coordinates[f"{axis}_token"] = (axis, list(stream.tokens))
     if "layer" not in labels:
         count = next((np.shape(values)[0] for axes, values in arrays.values() if axes[:1] == ("layer",)), 0)
         # What is made of attention has the layers that have such; what is made of hidden states has all blocks.
@@ -234,10 +287,15 @@ def _site_fields(trace: "Trace", site: "Site") -> LayerFields:
     return layer_fields(site, trace.streams)
 
 
-def arrays_of(one: Method, answer: Any, axes: tuple[str, ...]) -> Arrays:
-    """What a function gave, by name, in NumPy: a tensor on the axes of the kind, or what `arrays()` says."""
+def arrays_of(one: Method, answer: Any, axes: tuple[str, ...], *, main: bool = False) -> Arrays:
+    """What a function gave, by name, in NumPy: a tensor on the axes of the kind, or what `arrays()` says.
+
+    main: of an answer that makes the rest when asked for, what its method is about alone.
+    """
     if isinstance(answer, FactoredAttention):
         answer = answer.dense()
+    if main:
+        answer = getattr(answer, "main", answer)
     if isinstance(answer, Tensor):
         named: Arrays = {one.name: (axes, answer)}
     elif hasattr(answer, "arrays"):

@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 #: So many tokens of a causal text are computed again to see whether the model is still that of the trace.
 _BEGINNING = 16
 
+#: Of each trace, since many results are made of one: its digests, and where it was computed.
 _KNOWN: "WeakKeyDictionary[Trace, dict[str, str]]" = WeakKeyDictionary()
+_WHERE: "WeakKeyDictionary[Trace, dict[str, str]]" = WeakKeyDictionary()
 
 
 def method_provenance(
@@ -42,11 +44,11 @@ def method_provenance(
 
 def trace_provenance(trace: "Trace", **options: object) -> dict[str, Any]:
     """What the result of one trace says of where it comes from."""
-    places = {site.value.device for site in trace.sites}
-    where = devices_in_words(trace.model, places)
+    if trace not in _WHERE:
+        _WHERE[trace] = devices_in_words(trace.model, {site.value.device for site in trace.sites})
     return {
         **trace_digests(trace),
-        **where,
+        **_WHERE[trace],
         "precision": precision_of(trace),
         "versions": versions(),
         "options": options,

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -80,12 +81,11 @@ def method_command(one: Method) -> click.Command:
 
     command = out_option("Save the result (safetensors), or its whole table (a name that ends in .csv).")(ask_it)
     command = model_options(json_option(command))
-    taken = {param.name for param in _params(text_options(model_options(json_option(out_option("")(_nothing)))))}
     names: list[str] = []
     python_only: list[str] = []
     options = []
     for option in signature(one).options:
-        known = None if option.name in {*taken, "model"} else type_of(one, option)
+        known = None if option.name in _taken() else type_of(one, option)
         if known is None:
             python_only.append(option.name)
             continue
@@ -109,13 +109,15 @@ def method_command(one: Method) -> click.Command:
     return click.command(one.name, help=_help(one, python_only), short_help=one.says)(command)
 
 
-def _nothing(**_: Any) -> None:
-    """What stands for a command, to see which options all commands have."""
+@cache
+def _taken() -> frozenset[str]:
+    """The names of what every such command has, whatever its method."""
 
+    def nothing(**_: Any) -> None:
+        """What stands for a command."""
 
-def _params(command: Any) -> list[click.Parameter]:
-    params: list[click.Parameter] = command.__click_params__
-    return params
+    command: Any = text_options(model_options(json_option(out_option("")(nothing))))
+    return frozenset({"model", *(param.name for param in command.__click_params__)})
 
 
 def _help(one: Method, python_only: list[str]) -> str:

@@ -22,7 +22,11 @@ from identiscope.methods.registry import in_runs
               help=f"Some of {', '.join(in_runs())}, explain.")  # fmt: skip
 @click.option("--explain", metavar="all|fast|NAME,…",
               help="What the outcome of each text rests on, by these methods: the method explain.")  # fmt: skip
-@click.option("--outcome", metavar="WHAT", help="What is explained, as in identiscope explain.")
+@click.option(
+    "--outcome",
+    metavar="WHAT",
+    help="What is explained, as in identiscope explain; of every method that has an outcome.",
+)
 @click.option(
     "--set",
     "settings",
@@ -115,12 +119,25 @@ def _methods(context: click.Context, options: dict[str, Any]) -> tuple[tuple[str
     from identiscope.runs.compute.methods import EXPLAIN
 
     names = [name.strip() for name in options["methods"].split(",") if name.strip()]
-    given = {"methods": options["explain"], "outcome": options["outcome"]}
+    outcome = options["outcome"]
+    read_it = [name for name in names if outcome is not None and _has_outcome(name)]
+    of_others = tuple(f"{name}.outcome={outcome}" for name in read_it)
+    given = {"methods": options["explain"]}
+    if EXPLAIN in names or options["explain"] is not None or not read_it:
+        given["outcome"] = outcome
     own = tuple(f"{EXPLAIN}.{name}={value}" for name, value in given.items() if value is not None)
     if own and EXPLAIN not in names:
         usual = context.get_parameter_source("methods") is click.core.ParameterSource.DEFAULT
         names = [EXPLAIN] if usual else [*names, EXPLAIN]
-    return tuple(names), (*options["settings"], *own)
+    return tuple(names), (*options["settings"], *of_others, *own)
+
+
+def _has_outcome(name: str) -> bool:
+    """Whether a method of the registry asks for an outcome."""
+    from identiscope.methods.registry import METHODS
+    from identiscope.methods.signatures import signature
+
+    return name in METHODS and any(option.name == "outcome" for option in signature(METHODS[name]).options)
 
 
 def _verify(context: click.Context, directory: Path, *, as_json: bool) -> NoReturn:

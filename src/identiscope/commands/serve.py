@@ -27,6 +27,8 @@ from identiscope.errors import InputError
 @click.option("--seconds", type=Finite(1, 10**6), default=600, show_default=True, help="Most time of one.")
 @click.option("--max-tokens", type=AT_LEAST_TWO, default=1024, show_default=True, help="Of a text.")
 @click.option("--max-characters", type=click.IntRange(1, 200_000), default=20_000, show_default=True, help="Of a text.")
+@click.option("--truncate", is_flag=True,
+              help="Cut a text that its model or --max-tokens does not take whole, and say how much.")  # fmt: skip
 @analysis_options
 def serve(models: tuple[str, ...], run_directory: Path | None, port: int, host: str, **options: Any) -> None:
     """Serve the viewer for MODEL, or several: type a text, choose what to compute, compare two side by side.
@@ -55,7 +57,7 @@ def serve(models: tuple[str, ...], run_directory: Path | None, port: int, host: 
         raise
     served = Served(
         models=[served_model(model) for model in loaded],
-        compute=live(loaded, options["max_tokens"]),
+        compute=live(loaded, options["max_tokens"], options["truncate"]),
         run=_run_page(run_directory),
         sample=PASSAGE,
         longest_text=options["max_characters"],

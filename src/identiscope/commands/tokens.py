@@ -65,7 +65,7 @@ def tokens(model: str, corpus: Path, **options: Any) -> None:
     from identiscope.corpus.readers import read_corpus
     from identiscope.files import make_directory
     from identiscope.methods.tokens.probes import Recipe
-    from identiscope.papers.brunner2020.token_setup import Setup
+    from identiscope.papers.brunner2020.tokens.setup import Setup
     from identiscope.views.progress import progress_bar
     from identiscope.views.tables.terminal import console
 
@@ -115,9 +115,9 @@ def tokens(model: str, corpus: Path, **options: Any) -> None:
 
 def _run(cache: Any, other: Any, setup: Any, names: Any, chosen: Any, moved: Any, out: Path) -> dict[str, Any]:
     """The experiments asked for; those that need fitted probes share them."""
-    from identiscope.papers.brunner2020 import token_studies as experiments
     from identiscope.papers.brunner2020.probe_files import save_probes
-    from identiscope.papers.brunner2020.token_losses import look_up_layers, lost_tokens
+    from identiscope.papers.brunner2020.tokens import studies as experiments
+    from identiscope.papers.brunner2020.tokens.losses import look_up_layers, lost_tokens
 
     results: dict[str, Any] = {}
     if {"same-layer", "across-layers", "losses"} & set(chosen):

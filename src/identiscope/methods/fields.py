@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -64,6 +64,7 @@ FIELDS: Mapping[str, str] = {
     "allowed": "which keys each query may see: None for all, 'causal', or a mask [query, key]",
     "queries": "the number of queries",
     "special": "[key] whether a key is a special token, such as [CLS]",
+    "output_size": "[query] the length of each row of the attention block's output, all heads and its bias included",
     "copies": "[key] the number of the group of equal tokens that a key is of, from 0",
     "key_tokens": "the tokens of the keys",
     "query_tokens": "the tokens of the queries",
@@ -75,6 +76,8 @@ FIELDS: Mapping[str, str] = {
     "attention_gradient": "[head, query, key] derivative of the outcome by attention",
     "attention_path": "a function from factors to the outcome with the layer's attention times each [factor], and its"
     " derivative by that [factor, head, query, key], or None with slopes=False",
+    "with_contexts": "a function from what the heads return in place of `context` [variant, head, query, channel] to"
+    " the outcome [variant]",
     #
     "hidden_states": "input embeddings and the output of every block, each [token, model]",
     "embeddings": "[input, model] what the first block reads; a decoder that reads an encoder has the encoder's first",
@@ -90,9 +93,15 @@ FIELDS: Mapping[str, str] = {
     "answer": "a function from embeddings [text, input, model] to the outcome of each [text]",
     "gradient": "a function from embeddings [text, input, model] to the outcome of each [text] and its derivative",
     "relevance_gradient": "the same with the derivative by the rules of relevance propagation, and what it shares out",
+    "attention_runs": "attention put into the running model: the maps of every layer, derivatives of the outcome by"
+    " them, and what comes out with others in their place",
     "baseline": "[input, model] embeddings of tokens that say nothing",
     "without": "a function from which inputs are kept [text, input] to the outcome without the others [text]",
 }
+
+#: The fields through which a method sees the weights of attention themselves. All others are the same for any weights
+#: that give the same output: what heads return, what rows sum to, and all that the model is run for.
+SEE_WEIGHTS = frozenset({"attention", "raw", "softmax_rows", "sides"})
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -123,13 +132,21 @@ class LayerFields:
     def attention_gradient(self) -> Tensor:
         """Derivative of the outcome by the attention of the chosen heads, [head, query, key]."""
         assert self.runs is not None
-        return self.runs.attention_gradients[self.site.index][list(self.heads)]
+        slopes = self.runs.attention_gradient(self.site.index)
+        return slopes if list(self.heads) == list(range(len(slopes))) else slopes[list(self.heads)]
 
     def attention_path(self, factors: Sequence[float], *, slopes: bool = True) -> tuple[Tensor, Tensor | None]:
         """The outcome with the layer's attention times each factor, and its derivative by that of the chosen heads."""
         assert self.runs is not None
         values, gradients = self.runs.attention_path(self.site.index, factors, slopes=slopes)
         return values, None if gradients is None else gradients[:, list(self.heads)]
+
+    def with_contexts(self, contexts: Tensor) -> Tensor:
+        """The outcome where the chosen heads return something else, [variant, head, query, channel] → [variant]."""
+        assert self.runs is not None
+        whole = self.site.context.expand(len(contexts), -1, -1, -1).clone()
+        whole[:, list(self.heads)] = contexts.to(whole)
+        return self.runs.with_contexts(self.site.index, whole)
 
     @property
     def precision(self) -> torch.dtype:
@@ -155,6 +172,11 @@ class LayerFields:
     def key_channels(self) -> int | None:
         """The width of queries and keys."""
         return None if self.site.query is None else self.site.query.shape[-1]
+
+    @property
+    def output_size(self) -> Tensor:
+        """The length of each row of Σ_h A_h·V_h·H_h + b_O, of all heads, chosen or not: [query]."""
+        return self.site.output_size()
 
     @property
     def copies(self) -> Tensor:
@@ -186,6 +208,8 @@ class LayerFields:
             return self.weights[:, rows]
         whole = _shared(self.site)
         if whole is not None:
+            if self.heads == self.site.heads:
+                return whole[:, rows]
             return whole[[self.site.place(head) for head in self.heads], rows]
         chosen = range(self.site.queries)[rows]
         return torch.stack([self.site.attention(head, chosen) for head in self.heads])
@@ -229,12 +253,19 @@ class LayerFields:
         """With the bias taken out of the values, for methods that mind."""
         return replace(self, keep_bias=False)
 
-    def exactly(self) -> "LayerFields":
-        """With the raw map, and the context and row sums of it in float64: what dense maps are made of."""
+    def exactly(self, names: Sequence[str] = ("context", "row_sum")) -> "LayerFields":
+        """With the raw map, and the context and row sums of it in float64: what dense maps are made of.
+
+        names: the fields that will be asked for; of those two, what is not among them stays as it is.
+        """
         raw = self.attention
-        group = len(self.projection) // len(self.value)
-        context = raw @ self.value.double().repeat_interleave(group, 0)
-        return replace(self, weights=raw, context=context, row_sum=raw.sum(-1))
+        exact: dict[str, Any] = {}
+        if "context" in names:
+            group = len(self.projection) // len(self.value)
+            exact["context"] = raw @ self.value.double().repeat_interleave(group, 0)
+        if "row_sum" in names:
+            exact["row_sum"] = raw.sum(-1)
+        return replace(self, weights=raw, **exact)
 
     def of_heads(self, heads: Sequence[int]) -> "LayerFields":
         """Some heads alone, each with values of its own."""

@@ -41,6 +41,8 @@ KINDS: Mapping[str, Kind] = {
         Kind("mixture", "mixtures", ("layer", "output", "input"), "trace", "what a hidden token is made of",
              ("layer",)),
         Kind("score", "scores", ("input",), "trace", "what an outcome rests on"),
+        Kind("prediction", "predictions", ("layer",), "trace",
+             "what attention may be, the outcome of the running model being what it is", ("layer",)),
         Kind("token", "tokens", ("layer", "output"), "trace", "a few numbers for each hidden token",
              ("layer",)),
     )
@@ -95,6 +97,8 @@ OF_FIELDS: Mapping[str, Mapping[str, tuple[str, object, str]]] = {
             "relevance_gradient",
             "attention_gradient",
             "attention_path",
+            "attention_runs",
+            "with_contexts",
         )
     },
     "baseline": {

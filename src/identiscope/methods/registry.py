@@ -8,6 +8,7 @@ documentation and the contract tests, which all loop over `METHODS`. File, funct
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from importlib import import_module
 from typing import Any
 
@@ -20,6 +21,7 @@ _BRUNNER = "Brunner et al. 2020"
 TAGS: Mapping[str, str] = {
     "fast": "takes no longer than the forward pass",
     "part": "a part of attention that explains nothing by itself",
+    "of heads": "a few numbers of a map that say what its head is like: asked of every text in a survey of heads",
     "signed": "a mixture whose parts may be negative, or need not sum to one",
     "weights": "a map of attention weights, or of parts of such: its cells can be put beside those of raw attention",
 }
@@ -84,7 +86,7 @@ _LINES = (
     Method("effective_simplex_span", "map", "Naim & Asher 2024", "attention projected on col([T,1]): rows sum to one",
            tags=("fast", "weights")),
     Method("canonical", "map", f"{_BRUNNER}, §3.4 (its open question)",
-           "of all attention rows with this output the shortest: unique, never negative", tags=("weights",),
+           "of all attention with this output the most even (least norm): unique, never negative", tags=("weights",),
            on_cpu="canonical rows"),
     Method("effective", "map", f"{_BRUNNER}, eq. 9", "the part of attention that T can see: projected on col(T);"
            " moves with the value bias", tags=("weights",)),
@@ -110,8 +112,22 @@ _LINES = (
            tags=("fast",)),
     Method("head_pattern", "head", "Kovaleva et al. 2019", "diagonal, vertical, block, broad …: a score for each",
            aliases=("structure",)),
+    Method("head_attends", "head", "Clark et al. 2019, §3; Olsson et al. 2022", "weight on the previous token, special"
+           " tokens, copies …: raw, and what is real", tags=("of heads",)),
+    Method("head_role", "head", "Voita et al. 2019, §4; Clark et al. 2019, §3.3", "how sure a head is of one key, where"
+           " that is, and how broad it looks", tags=("fast", "of heads")),
+    Method("head_sink", "head", "Gu et al. 2024, eq. 7", "the key that most weight goes to, whatever the query",
+           tags=("fast", "of heads"), varies=("sink_key",)),
+    Method("head_class", "head", "Kovaleva et al. 2019, §4.1", "vertical, diagonal, both, block or heterogeneous",
+           tags=("fast", "of heads")),
+    Method("head_importance", "head", "Michel et al. 2019, eq. 2; Voita et al. 2019", "what the outcome loses without a"
+           " head, and its gate's gradient"),
     Method("statistic_interval", "head", "linear programs over the maps of Brunner et al. 2020, §3.3",
            "mean weight on chosen tokens, and what it could be with the same output", on_cpu="linear programs"),
+    Method("epsilon_freedom", "head", f"{_BRUNNER}, §3.3, with a second-order cone", "how far the strongest weights may"
+           " go, the output moving by a share ε", varies=("gap",), on_cpu="cone programs"),
+    Method("attends_interval", "head", "linear programs over the maps of Brunner et al. 2020, §3.3",
+           "what heads look at, and what that could be with the same output", on_cpu="linear programs"),
     Method("structure_norm", "head", "structure-aware draft, eq. 5", "a norm that weighs cells by how much a task needs"
            " them"),
     Method("attention_intervals", "freedom", f"{_BRUNNER}, §3.3", "between which bounds a weight may lie",
@@ -124,6 +140,9 @@ _LINES = (
     Method("few_keys", "freedom", f"{_BRUNNER}, §3.3, by Carathéodory", "the same output from few keys, and keys"
            " that no row needs", own_axes=("query", "key"), varies=("few", "common", "count", "kept", "dropping_bound"),
            on_cpu="linear programs"),
+    Method("epsilon_curve", "freedom", f"{_BRUNNER}, §3.3, with a second-order cone", "how the freedom of a head grows"
+           " with how much its output may move", own_axes=("epsilon", "row"), varies=("gap", "reach", "merged_reach"),
+           on_cpu="cone programs"),
     Method("null_space_basis", "freedom", f"{_BRUNNER}, eq. 4 and 7", "the directions in which a row may move",
            own_axes=("direction", "key"), varies=("null_space_basis",)),
     Method("layer_alternative", "layer", f"{_BRUNNER}, §3.3, for a layer", "other maps of all heads of a layer that"
@@ -131,7 +150,8 @@ _LINES = (
     Method("hidden_token_attribution", "mixture", f"{_BRUNNER}, eq. 11", "Jacobian norms: how much of each input token"
            " is in each hidden embedding", aliases=("attribution",), own_axes=("layer", "input", "output"),
            brief={"mode": "estimate"}),
-    Method("rollout", "mixture", "Abnar & Zuidema 2020", "attention multiplied up through the layers", tags=("fast",)),
+    Method("rollout", "mixture", "Abnar & Zuidema 2020", "attention multiplied up through the layers", tags=("fast",),
+           aliases=("attention_rollout",)),
     Method("attention_flow", "mixture", "Abnar & Zuidema 2020", "the most that could flow from each input to a hidden"
            " token through attention", tags=("signed",), on_cpu="maximum flows"),
     Method("residual_norm", "mixture", "Kobayashi et al. 2021", "lengths of what tokens bring to each other, the stream"
@@ -150,6 +170,8 @@ _LINES = (
            " its attention", own_axes=("layer", "head", "output", "input")),
     Method("gradient_input", "score", "Shrikumar et al. 2016", "gradient times input: what the outcome loses to first"
            " order without a token", tags=("fast",), aliases=("gradient_x_input", "input_x_gradient")),
+    Method("received_attention", "score", "Tan et al. 2023", "what each token is given by all in the first layer; the"
+           " outcome has no say", aliases=("column_sums",)),
     Method("saliency", "score", "Simonyan et al. 2014", "the length of the gradient by each token's embedding",
            tags=("fast",), aliases=("gradient_norm", "vanilla_gradient")),
     Method("integrated_gradients", "score", "Sundararajan et al. 2017, eq. 1", "gradients along the way from a text"
@@ -169,6 +191,14 @@ _LINES = (
            " of tokens", aliases=("shapley_values", "shapley_value_sampling")),
     Method("kernel_shap", "score", "Lundberg & Lee 2017, theorem 2", "Shapley values by a weighted regression",
            aliases=("shap",)),
+    Method("prediction_freedom", "prediction", "after Jain & Wallace 2019; linear programs, run in the model",
+           "how far attention can move while the outcome stays", on_cpu="linear programs"),
+    Method("load_bearing", "prediction", "after Serrano & Smith 2019; linear programs, run in the model",
+           "the weights that a prediction rests on, and how small each can be made", on_cpu="linear programs"),
+    Method("replaced_attention", "prediction", "Jain & Wallace 2019; Wiegreffe & Pinter 2019; Serrano & Smith 2019",
+           "the outcome with attention permuted, uniform, adversarial, erased by rank", on_cpu="linear programs"),
+    Method("sparse_attention", "prediction", "Brahma et al. 2022", "how few keys, how small a window, keep the outcome;"
+           " and how many keep the output exactly", varies=("exact_keys",), on_cpu="linear programs"),
     Method("token_identifiability", "token", f"{_BRUNNER}, §4", "can a hidden embedding be traced to its input token",
            aliases=("tokens",)),
 )
@@ -180,15 +210,22 @@ TAKEN: set[str] = set()
 
 
 def method(name: str) -> Method:
-    """The method of that name, or with that alias.
+    """The method of that name, or with that alias, as it is written here or elsewhere: `IntegratedGradients` too.
 
-    >>> method("raw").name
-    'attention'
+    >>> method("raw").name, method("InputXGradient").name
+    ('attention', 'gradient_input')
     """
-    for one in METHODS.values():
-        if name == one.name or name in one.aliases:
-            return one
-    raise InputError(f"there is no method {name!r}; there are {', '.join(METHODS)}.")
+    written = {_letters(known): one for one in METHODS.values() for known in (one.name, *one.aliases)}
+    if _letters(name) in written:
+        return written[_letters(name)]
+    close = get_close_matches(_letters(name), written, 1)
+    hint = f" Did you mean {written[close[0]].name}?" if close else ""
+    raise InputError(f"there is no method {name!r}; there are {', '.join(METHODS)}.{hint}")
+
+
+def _letters(name: str) -> str:
+    """A name without what is written in several ways."""
+    return name.lower().replace("_", "").replace("-", "").replace(" ", "")
 
 
 def of_kind(*kinds: str) -> list[Method]:
