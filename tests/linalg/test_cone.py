@@ -154,3 +154,16 @@ def test_it_is_what_clarabel_finds() -> None:
         )
         found = cone_rows(points, row[None], np.array([radius]), cost[None]).rows[0]
         assert abs(float(cost @ found) - solver.solve().obj_val) < 1e-6
+
+
+def test_the_last_digits_come_of_the_support() -> None:
+    """Steps of the interior point alone leave 1e-9 in the median and more than a tenth for small radii; what is
+    certain, the gap, says what the linear systems on the support add."""
+    generator = np.random.default_rng(3)
+    gaps = []
+    for share in (1e-6, 1e-4, 0.03, 0.3):
+        for _ in range(50):
+            points, row = generator.standard_normal((20, 5)), generator.dirichlet(np.full(20, 0.5))
+            cost = np.eye(20)[int(row.argmax())] * generator.choice([-1.0, 1.0])
+            gaps.append(cone_rows(points, row[None], np.array([share * size_of(points)]), cost[None]).gap[0])
+    assert np.median(gaps) <= 1e-12 and np.quantile(gaps, 0.95) <= 1e-9 and max(gaps) <= 1e-6

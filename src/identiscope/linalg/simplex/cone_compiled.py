@@ -13,6 +13,7 @@ which no feasible row exceeds. Their difference is the gap.
 import numpy as np
 
 from identiscope.linalg.compiling import Numbers, compiled
+from identiscope.linalg.simplex.cone_support import on_support
 
 #: Steps at most; how far a step goes towards the boundary; steps in a row that may bring nothing.
 _STEPS, _SHORT, _STALLED = 100, 0.99, 12
@@ -109,6 +110,12 @@ def _cone_best(points: Numbers, row: Numbers, cost: Numbers, best: Numbers) -> f
         reach = min(1.0, _SHORT * reach)
         x, u, level = x + reach * change_x, u + reach * change_u, level + reach * change_level
         z, v = z + reach * change_z, v + reach * change_v
+    if bound - worth > _FINISHED * size:
+        dual = -v[1:]
+        if on_support(points, own, cost, x, z, dual):
+            worth = _drawn_back(turned @ x - own, x, row, cost, best, worth)
+            pushed = points @ dual
+            bound = min(bound, (cost - pushed).max() + row @ pushed + np.sqrt(dual @ dual))
     if bound <= worth:
         return 0.0
     left_over: float = bound - worth  # type: ignore[assignment]
