@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from identiscope.linalg.compiling import tell_of_compiling
+import identiscope.linalg.compiling
+from identiscope.linalg.compiling import compiled, digest_of_loops, tell_of_compiling
 
 FIRST_USE = "first use on this machine: loops are compiled"
 
@@ -60,3 +61,24 @@ def test_a_library_is_told_by_its_log_and_once(caplog: pytest.LogCaptureFixture)
         tell_of_compiling()
         tell_of_compiling()
     assert [FIRST_USE in record.getMessage() for record in caplog.records] == [True]
+
+
+def test_kept_code_is_not_taken_when_a_loop_that_it_calls_has_changed(tmp_path: Path) -> None:
+    """numba itself looks only at the file of the function that is called."""
+    (tmp_path / "called").mkdir()
+    (tmp_path / "calls.py").write_text("@compiled\n")
+    (tmp_path / "beside.py").write_text("no loop is here")
+    loop = tmp_path / "called" / "loop.py"
+    loop.write_text("@compiled\none = 1")
+    before = digest_of_loops.__wrapped__(tmp_path)
+    (tmp_path / "beside.py").write_text("nor here")
+    assert digest_of_loops.__wrapped__(tmp_path) == before
+    loop.write_text("@compiled\none = 2")
+    assert digest_of_loops.__wrapped__(tmp_path) != before
+
+    def doubled(number: float) -> float:
+        return 2 * number
+
+    # What numba compares with what it has on disk: a change of the private name that is written to shows here.
+    stamp = compiled(doubled)._cache._cache_file._source_stamp
+    assert stamp[1] == digest_of_loops(Path(identiscope.linalg.compiling.__file__).parent)

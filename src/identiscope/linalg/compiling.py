@@ -4,8 +4,10 @@ numba compiles a function when it is first called and keeps the result on disk. 
 modules of compiled functions are imported where they are used.
 """
 
+import hashlib
 import logging
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,9 +24,23 @@ OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy", "fastmath": {"
 def compiled(function: Any) -> Any:
     """Compile a function, with `OPTIONS`, when it is first called."""
     try:
-        return njit(cache=True, **OPTIONS)(function)
+        made = njit(cache=True, **OPTIONS)(function)
     except RuntimeError:  # no folder to keep compiled code in
         return njit(**OPTIONS)(function)
+    kept: Any = getattr(getattr(made, "_cache", None), "_cache_file", None)
+    if not hasattr(kept, "_source_stamp"):
+        # Another numba. Without the digest below old code might be taken for new: nothing is kept then.
+        return njit(**OPTIONS)(function)
+    kept._source_stamp = (kept._source_stamp, digest_of_loops(Path(__file__).parent))
+    return made
+
+
+@cache
+def digest_of_loops(folder: Path) -> str:
+    """Of all modules below a folder that compile. numba looks at the file of a function, not at those of the functions
+    that it calls, and would go on with their old code when they change."""
+    files = sorted(path for path in folder.rglob("*.py") if "@compiled" in path.read_text("utf-8"))
+    return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()
 
 
 class _Compiling(event.Listener):  # type: ignore[misc]
