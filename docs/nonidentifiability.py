@@ -37,20 +37,19 @@ PREDICTORS = {
 }
 MAPS = ("effective_simplex_span", "canonical")
 YARDSTICKS = {"effect": "what a key does in the head", "input": "what the token does as an input", "truth": "the truth"}
-#: Tokens of a piece, pieces of a passage, layers, and whether all is asked or only what is cheap: null shares, and what
-#: keys do in a head. A head must have fewer channels than there are tokens to be free.
-MODELS: dict[str, tuple[int, int, list[int] | None, bool]] = {
-    "minilm": (64, 1, None, True),
-    "smollm2": (96, 1, [0, 10, 20, 29], False),
+#: Tokens of a piece, pieces of a passage, and layers. A head must have fewer channels than there are tokens to be free.
+MODELS: dict[str, tuple[int, int, list[int] | None]] = {
+    "minilm": (64, 1, None),
+    "smollm2": (96, 1, [0, 10, 20, 29]),
 }
-#: Rows of each head whose strongest weight is bounded, of models and of planted ones; inputs of each of these.
-ROWS, PLANTED_ROWS, INPUTS = 1, 2, 3
+#: Rows of each head whose strongest weight is bounded, spread over the text; inputs of each planted model.
+ROWS, INPUTS = 6, 3
 Numbers = dict[str, Any]
 
 
 def of_heads(
     trace: identiscope.Trace, outcome: Any, layers: list[int] | None, scores: Callable[[Any], dict[str, np.ndarray]],
-    measure: Callable[[np.ndarray, np.ndarray], float], rows: int = ROWS,
+    measure: Callable[[np.ndarray, np.ndarray], float],
 ) -> Numbers:  # fmt: skip
     """Of every head, [layer, head]: how free it is, and for every yardstick how faithful its maps are.
 
@@ -59,10 +58,8 @@ def of_heads(
     chosen = {"layers": layers} if layers else {}
     shares = identiscope.attention_identifiability(trace, layer_level=False, **chosen)
     heads: Numbers = {name: shares[name].values for name in PREDICTORS if name in shares}
-    if rows:
-        widths = identiscope.epsilon_freedom(trace, epsilon=0.05, most_rows=rows, **chosen)
-        heads |= {name: widths[name].values for name in PREDICTORS if name in widths}
-    heads |= {name: np.full_like(heads["simplex_null_share"], np.nan) for name in PREDICTORS if name not in heads}
+    widths = identiscope.epsilon_freedom(trace, epsilon=0.05, most_rows=ROWS, **chosen)
+    heads |= {name: widths[name].values for name in PREDICTORS if name in widths}
     places = layers or list(range(len(trace.sites)))
     sites = [trace.sites[layer] for layer in places]
     maps = {"raw": np.stack([site.attentions().double().numpy() for site in sites])}
@@ -108,7 +105,7 @@ def statistics(heads: Numbers) -> Numbers:
 def texts_of(name: str) -> Iterator[tuple[str, str, Numbers]]:
     """The key of a text, the passage that it is of, and what it says."""
     model = identiscope.load(name)
-    tokens, pieces, layers, whole = MODELS[name]
+    tokens, pieces, layers = MODELS[name]
     passages = [text.parts[0] for text in identiscope.read_corpus("passages")]
     known = _read().get(name, {})
     for number, passage in enumerate(passages):
@@ -123,9 +120,9 @@ def texts_of(name: str) -> Iterator[tuple[str, str, Numbers]]:
             outcome = None if trace.logits is not None else f"similarity:{passages[(number + 1) % len(passages)]}"
 
             def inputs(runs: Any) -> dict[str, np.ndarray]:
-                return {"input": _left_out(runs)} if whole else {}
+                return {"input": _left_out(runs)}
 
-            heads = of_heads(trace, outcome, layers, inputs, spearman_or_none, ROWS if whole else 0)
+            heads = of_heads(trace, outcome, layers, inputs, spearman_or_none)
             yield key, str(number), statistics(heads)
 
 
@@ -157,7 +154,7 @@ def planted() -> Iterator[tuple[str, str, Numbers]]:
             true = wanted[players] > 0
             return precision(keys[players], true) - float(true.mean())
 
-        heads = of_heads(one.trace, one.outcome, None, truth, found, PLANTED_ROWS)
+        heads = of_heads(one.trace, one.outcome, None, truth, found)
         # Inputs of one model share its mechanism, and go together.
         yield key, one.task.name, statistics(heads)
 

@@ -11,11 +11,13 @@ MERGED_ROWS = 160
 
 
 def spread_rows(count: int, most: int = MERGED_ROWS) -> Tensor:
-    """All of some consecutive rows, or the most, spread evenly from the first to the last.
+    """All of some consecutive rows, or the most, spread evenly from the first to the last; of one alone the middle.
 
-    >>> spread_rows(4), spread_rows(9, 3)
-    (tensor([0, 1, 2, 3]), tensor([0, 4, 8]))
+    >>> spread_rows(4), spread_rows(9, 3), spread_rows(9, 1)
+    (tensor([0, 1, 2, 3]), tensor([0, 4, 8]), tensor([4]))
     """
+    if most == 1:
+        return torch.tensor([(count - 1) // 2])
     return torch.linspace(0, count - 1, min(count, most), dtype=torch.float64).round().long()
 
 
