@@ -6,8 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
+import xarray as xr
 
 from identiscope.careful_reading import facts_of, json_bytes
 from identiscope.errors import InputError
@@ -18,7 +20,7 @@ from identiscope.runs.format.shard_files import array_bytes, read_arrays, table_
 from identiscope.runs.format.shards import read_shard_table, shard_path
 from identiscope.runs.format.summary import summary_files
 from identiscope.runs.format.verification import verify_run
-from runs.old_runs import FORMATS, OF_HIDDEN_STATES, unpacked
+from runs.old_runs import FORMATS, OF_HIDDEN_STATES, before_noise, unpacked
 from soak.damage_kinds import edited
 from soak.prepared import OPTIONS, prepare
 
@@ -95,6 +97,20 @@ def test_the_summary_is_made_of_the_shards_as_it_was(whole: Path) -> None:
         files, _ = summary_files(whole / name, open_run(whole / name).manifest, merge_subspaces)
         for file, data in files.items():
             assert file == "subspaces.safetensors" or (whole / name / file).read_bytes() == data
+
+
+def test_the_first_versions_wrote_a_column_less(copy: Path, whole: Path) -> None:
+    before_noise(copy)
+    run, later = open_run(copy), open_run(whole / "run-1")
+    expected = later.to_pandas("attribution").drop(columns="not_largest_noise")
+    pd.testing.assert_frame_equal(run.to_pandas("attribution"), expected)
+    xr.testing.assert_equal(run.means("attribution"), later.means("attribution").drop_sel(column="not_largest_noise"))
+    assert run.verify().problems == () and run.summary["means"].keys() == later.summary["means"].keys()
+    # One shard, if it is whole, says it for all; with none left there is nothing to read.
+    (copy / "shards" / "000000" / "attribution.parquet").write_bytes(b"PAR1")
+    assert "not_largest_noise" not in open_run(copy).tables["attribution"].names
+    shutil.rmtree(copy / "shards")
+    assert "not_largest_noise" in open_run(copy).tables["attribution"].names
 
 
 def changed(data: bytes, array: str, place: tuple[int, ...], by: float) -> bytes:

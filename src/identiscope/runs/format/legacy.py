@@ -5,6 +5,7 @@ a table that was written so is relabelled when it is read.
 """
 
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from typing import Any
 
 from identiscope.methods.registry import METHODS
@@ -98,8 +99,15 @@ def table_name(name: str, known: Collection[str]) -> str:
 
 def manifest_tables(manifest: Mapping[str, Any]) -> dict[str, Table]:
     """The tables of a Run, in the order of its methods: as its manifest describes them, or as they were once."""
-    known = TABLES if manifest["format"] in FORMATS else _checked(manifest["tables"])
-    return {name: known[name] for name in manifest["options"]["methods"]}
+    known = _checked(manifest["tables"]) if "tables" in manifest else TABLES
+    first = {name: table.first_layer for name, table in TABLES.items()} if manifest["format"] in FORMATS else {}
+    return {name: replace(known[name], first_layer=first.get(name, 0)) for name in manifest["options"]["methods"]}
+
+
+def without_columns(name: str, columns: Collection[str]) -> Table:
+    """A table of `TABLES` from before it had these columns."""
+    table = TABLES[name]
+    return replace(table, columns=tuple(column for column in table.columns if column.name not in columns))
 
 
 #: What the last manifest said of its tables, and these: every file of every shard asks for them, and a manifest is not

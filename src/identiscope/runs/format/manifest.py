@@ -22,6 +22,7 @@ from identiscope.json_shapes import ANYTHING, COUNT, HASH, TEXT, Each, check_sha
 from identiscope.runs.format.legacy import FORMATS as OLD_FORMATS
 from identiscope.runs.format.legacy import TABLES as OLD_TABLES
 from identiscope.runs.format.legacy import lacks_digests
+from identiscope.runs.format.old_columns import described_columns
 from identiscope.runs.format.options import MOST_LAYERS, checked_options, described_options
 from identiscope.runs.format.tables import tables_from
 
@@ -63,16 +64,18 @@ def has_manifest(directory: Path) -> bool:
 
 
 def read_manifest(directory: Path) -> dict[str, Any]:
-    """The manifest of a Run directory, checked."""
+    """The manifest of a Run directory, checked; one that does not describe its tables is given what its shards show."""
     path = directory / NAME
     if not _is_directory(directory):
         raise InputError(f"there is no directory {printable(directory)}.")
     if not has_manifest(directory):
         raise DamagedRun(f"{printable(directory)} has no {NAME}: it is no Run directory.")
     try:
-        return _checked_manifest(path)
+        manifest = _checked_manifest(path)
     except DamagedRun as error:
         raise DamagedRun(f"{error} Put back a copy of it, or begin the Run anew in another directory.") from error
+    described = "tables" in manifest
+    return manifest if described else manifest | {"tables": described_columns(directory, manifest)}
 
 
 def _checked_manifest(path: Path) -> dict[str, Any]:
