@@ -259,6 +259,132 @@ def test_what_is_not_affine_is_refused_by_name(change: Any, name: str, dtype: to
         identiscope.trace(model.to(dtype), families.TEXT)
 
 
+# --- behind a residual or a norm that the attention block holds, nobody else may change what it returns
+
+# Family, an attention block that holds a residual, and what of it may be replaced.
+RESIDUALS = {
+    "BERT": "encoder.layer.1.attention",
+    "ESM": "encoder.layer.0.attention.output",
+    "T5": "encoder.block.1.layer.0",
+    "ALBERT": "albert.encoder.albert_layer_groups.0.albert_layers.0.attention",
+    "XLNet": "transformer.layer.0.rel_attn",
+}
+
+
+def doubled(output: Any) -> Any:
+    return output * 2 if isinstance(output, Tensor) else (output[0] * 2, *output[1:])
+
+
+def double_in_place(module: Any, args: Any, output: Any) -> None:
+    (output if isinstance(output, Tensor) else output[0]).mul_(2)
+
+
+class Around(nn.Module):
+    """Stands in the place of another module and changes what it returns, or does not."""
+
+    def __init__(self, inner: nn.Module, change: Callable[[Any], Any]) -> None:
+        super().__init__()
+        self.inner, self.change = inner, change
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        return self.change(self.inner(*args, **kwargs))
+
+
+def put_around(model: nn.Module, place: str, change: Callable[[Any], Any]) -> None:
+    parent, _, name = place.rpartition(".")
+    setattr(model.get_submodule(parent), name, Around(model.get_submodule(place), change))
+
+
+def replace_forward(model: nn.Module, place: str) -> None:
+    module = model.get_submodule(place)
+    before = module.forward
+    module.forward = lambda *args, **kwargs: doubled(before(*args, **kwargs))
+
+
+CHANGES: dict[str, Callable[[nn.Module, str], Any]] = {
+    "hook": lambda model, place: model.get_submodule(place).register_forward_hook(lambda *all: doubled(all[-1])),
+    "in place": lambda model, place: model.get_submodule(place).register_forward_hook(double_in_place),
+    "wrapper": lambda model, place: put_around(model, place, doubled),
+    "forward": replace_forward,
+}
+
+
+@pytest.mark.parametrize("way", CHANGES)
+@pytest.mark.parametrize("family", RESIDUALS)
+def test_a_change_behind_the_residual_of_an_attention_block_is_refused_by_name(family: str, way: str) -> None:
+    model, place = families.ALL[family].model(), RESIDUALS[family]
+    CHANGES[way](model, place)
+    with pytest.raises(identiscope.CaptureError, match=rf"{place} \("):
+        identiscope.trace(model, families.ALL[family].inputs())
+
+
+@pytest.mark.parametrize("family", RESIDUALS)
+def test_who_only_looks_at_an_attention_block_changes_nothing(family: str) -> None:
+    plain = identiscope.trace(families.ALL[family].model(), families.ALL[family].inputs())
+    model = families.ALL[family].model()
+    model.get_submodule(RESIDUALS[family]).register_forward_hook(lambda *all: None)
+    put_around(model, RESIDUALS[family], lambda output: output)
+    seen = identiscope.trace(model, families.ALL[family].inputs())
+    assert seen.verify().verified and len(seen.sites) == len(plain.sites)
+    for one, other in zip(plain.sites, seen.sites, strict=True):
+        assert torch.equal(one.projection, other.projection)
+
+
+def test_what_a_hook_writes_in_place_is_part_of_the_map() -> None:
+    for name in ("model.layers.0.self_attn", "model.layers.0.self_attn.o_proj"):
+        model = tiny("Llama")
+        model.get_submodule(name).register_forward_hook(double_in_place)
+        trace = identiscope.trace(model, families.TEXT)
+        assert trace.verify().error < 1e-12
+        assert torch.allclose(
+            trace.site(0).projection, 2 * identiscope.trace(tiny("Llama"), families.TEXT).site(0).projection
+        )
+
+
+def test_a_layer_may_be_steered_behind_its_attention() -> None:
+    model = tiny("BERT")
+    model.get_submodule("encoder.layer.0").register_forward_hook(lambda *all: doubled(all[-1]))
+    assert identiscope.trace(model, families.TEXT).verify().verified
+
+
+# --- a container of torch's is no architecture: linear as a whole, or refused
+
+
+def within(family: str, make: Callable[[nn.Module], nn.Module]) -> Any:
+    """A tiny model with something else where its projection was."""
+    block, name = {"Llama": PLACES["Llama"], "BERT": ("encoder.layer.1.attention.output", "dense")}[family]
+    model = tiny(family)
+    parent = model.get_submodule(block)
+    setattr(parent, name, make(getattr(parent, name)).double().eval())
+    return model
+
+
+@pytest.mark.parametrize("family", ["Llama", "BERT"])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda base: nn.Sequential(base, nn.GELU()),
+        lambda base: nn.Sequential(base, nn.LayerNorm(32)),
+        lambda base: nn.Sequential(nn.Sequential(base, nn.Tanh())),
+        lambda base: nn.Sequential(nn.GELU(), base),
+        lambda base: nn.Sequential(nn.Linear(32, 64), nn.GLU()),
+    ],
+    ids=["GELU", "LayerNorm", "nested", "before", "GLU"],
+)
+def test_a_container_that_is_not_linear_is_refused_by_name(make: Any, family: str) -> None:
+    with pytest.raises(identiscope.CaptureError, match=r"(o_proj|dense)(\.0)? \(Sequential\) makes of it is no affine"):
+        identiscope.trace(within(family, make), families.TEXT)
+
+
+@pytest.mark.parametrize("family", ["Llama", "BERT"])
+def test_a_container_of_linear_maps_is_followed(family: str) -> None:
+    torch.manual_seed(1)
+    model = within(
+        family, lambda base: nn.Sequential(base, nn.Identity(), nn.Linear(32, 4), nn.Dropout(), nn.Linear(4, 32))
+    )
+    check(model, {"Llama": "model.layers.1.self_attn", "BERT": "encoder.layer.1.attention.output.dense"}[family])
+
+
 # --- a forward that is not the class's own may do anything with what the modules inside return
 
 Replaced = Callable[[nn.Module, Callable[[Any], Any], pytest.MonkeyPatch], None]

@@ -14,6 +14,7 @@ from identiscope.capture.twin import original
 from identiscope.capture.watch.frames import Frame
 from identiscope.capture.watch.kernel import Bias, attention_weights, read_mask, repeat_heads
 from identiscope.capture.watch.projection import Projection
+from identiscope.capture.watch.trying import first_tensor
 from identiscope.errors import CaptureError
 from identiscope.linalg.devices import wide
 
@@ -225,6 +226,15 @@ class Watcher:
                 self._projection.entered(frame)
         self.frames.append(frame)
 
+    def forwarded(self, output: Any) -> None:
+        """The forward of the innermost running module is over; the hooks of others come next."""
+        frame = self.frames[-1]
+        frame.output = output
+        if frame.encloses:
+            with self.paused():
+                shown = first_tensor(output)
+                frame.kept = None if shown is None else shown.detach().clone()  # a hook may write into it
+
     def left(self, output: Any, hooked: bool) -> None:
         """The innermost running module is over; its caller gets `output`."""
         frame = self.frames.pop()
@@ -232,7 +242,7 @@ class Watcher:
             self._outputs.clear()
         if frame.missed_attention():
             self.unseen.append(frame)
-        if self._projection is not None and not self._projection.ended:
+        if self._projection is not None and (frame.encloses or self._projection.value is None):
             with self.paused():
                 self._projection.left(frame, output, hooked, self.frames)
 
@@ -264,6 +274,8 @@ class Watcher:
         if attending is not None:
             attending.calls += 1
         self._pending = call
+        for frame in self.frames:
+            frame.reads_context = False  # what it was given is the output of an earlier call
         self._projection = Projection(call.context, self.own)
         if call.projection is not None and call.output is not None:
             self._projection.known(call.projection, call.projection_bias, call.output, self.frames)

@@ -14,13 +14,16 @@ if TYPE_CHECKING:
 
 # What families call attention that has no softmax.
 _LINEAR = re.compile("linear|lightning|delta", re.IGNORECASE)
+# What is more than an attention block, whatever else its class says.
+_HOLDS_MORE = re.compile("model|encoder|decoder")
 
 
 @dataclass(eq=False, slots=True)
 class Frame:
     """One running call of a module.
 
-    `output` is what its forward returned, before the hooks of others changed it. `reads_context`: the attention output
+    `output` is what its forward returned, before the hooks of others changed it; `kept` the numbers of that, of a module
+    with such hooks around the output projection. `reads_context`: the attention output
     is the one tensor it was given; `reads_twice`: more than one linear map inside it took that. `encloses`: the output
     projection ran inside it. `calls`: the attention calls seen in it, of the `softmaxes` that it ran; `products`: how
     many of batches of matrices; `scores`: what `softmax.py` notes of those. `block`: which call it is among those of
@@ -33,6 +36,7 @@ class Frame:
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     output: Any = None
+    kept: Tensor | None = None
     reads_context: bool = False
     reads_twice: bool = False
     encloses: bool = False
@@ -66,6 +70,20 @@ def is_attention(module: nn.Module) -> bool:
     return _named_attention(module) and not any(map(_named_attention, list(module.modules())[1:]))
 
 
+def is_around_attention(frame: Frame) -> bool:
+    """Whether this module is an attention block by its class or by what it is called: no layer, and no model."""
+    kind, name = type(frame.module).__name__.lower(), frame.name.rpartition(".")[2].lower()
+    if frame.attends or not frame.name or _HOLDS_MORE.search(kind):
+        return frame.attends
+    return any(word in called for word in ("attention", "attn") for called in (kind, name))
+
+
+def holds_attention_alone(module: nn.Module) -> bool:
+    """Whether attention is the only part of this module."""
+    parts = list(module.children())
+    return len(parts) == 1 and _named_attention(parts[0])
+
+
 def _named_attention(module: nn.Module) -> bool:
     return "attention" in type(module).__name__.lower()
 
@@ -91,7 +109,7 @@ def watch_frames(watcher: "Watcher", stack: ExitStack) -> None:
 
     def forwarded(module: nn.Module, args: Any, output: Any) -> None:
         if watcher.sees(module):
-            watcher.frames[-1].output = output
+            watcher.forwarded(output)
 
     def leave(module: nn.Module, args: Any, output: Any) -> None:
         if watcher.sees(module):

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from identiscope.capture.watch.frames import Frame
+from identiscope.capture.watch.frames import Frame, holds_attention_alone, is_around_attention
 from identiscope.capture.watch.kernel import same_numbers
 from identiscope.capture.watch.trying import (
     ChannelsFirst,
@@ -46,6 +46,7 @@ class Projection:
         self.returned_by = ""
         self.problem: str | None = None
         self.ended = False
+        self._behind: Tensor | None = None  # what the last module returned, after that
         self.linears: list[str] = []
 
     def known(self, weight: Tensor, bias: Tensor | None, value: Tensor, frames: Sequence[Frame]) -> None:
@@ -98,13 +99,23 @@ class Projection:
             return
         if not frame.encloses:
             return
-        before = first_tensor(forwarded)
-        layout = None if before is None else self._layout(before, self.value)
+        if not self.ended:
+            self._follow(frame, forwarded, output, hooked)
+        inside = self._is_wrapper(frame) or any(map(is_around_attention, (frame, *around)))
+        if self.ended and self.problem is None and inside:
+            self._check_behind(frame, output, hooked)
+
+    def _follow(self, frame: Frame, forwarded: Any, output: Any, hooked: bool) -> None:
+        """A module around the projection is left, that may pass on what this returned."""
+        assert self.value is not None
+        # What a hook has written into may be the value itself.
+        shown = [tensor for tensor in (first_tensor(forwarded), frame.kept) if tensor is not None]
+        layout = next((found for one in shown if (found := self._layout(one, self.value)) is not None), None)
         if frame.reads_context and _version(self.value) != self._version and not self._is_own(frame):
             layout = None  # an adapter that adds to what its base layer returned, in place
         if layout is not None:
             self.returned_by = frame.name
-            if hooked and output is not forwarded:
+            if hooked and not _same(frame.kept, first_tensor(output)):
                 self._hooked(frame, forwarded, output, layout)
         elif frame.reads_context:
             self._wrapped(frame, output)
@@ -112,6 +123,23 @@ class Projection:
             self.problem = f"{frame} around it returns something else than the attention that it holds"
         else:
             self.ended = True  # a residual, a norm: what the model does with the block's output
+
+    def _check_behind(self, frame: Frame, output: Any, hooked: bool) -> None:
+        """Behind a residual or a norm, but inside the attention block: what others change there is in no map."""
+        after = first_tensor(output)
+        if hooked and not _same(frame.kept, after):
+            self.problem = (
+                f"a forward hook on {frame} changes what the attention block returns behind its residual or norm"
+            )
+        elif not self._is_own(frame) and not _same(self._behind, after):
+            replaced = type(frame.module).__module__.partition(".")[0] in self.own
+            self.problem = (
+                f"the forward of {frame} was replaced, or all modules have hooks, and behind a residual or a norm nobody"
+                " can tell what that changes"
+                if replaced
+                else f"{frame} around it returns something else than the attention that it holds"
+            )
+        self._behind = after
 
     def _begin(self, frames: Sequence[Frame]) -> None:
         for frame in frames:
@@ -133,7 +161,8 @@ class Projection:
 
     def _wrapped(self, frame: Frame, output: Any) -> None:
         """A module around the projection, given the attention output alone, returns something else than it."""
-        is_own = self._is_own(frame)
+        # A container of torch's says nothing of whose architecture it is.
+        is_own = self._is_own(frame) and not type(frame.module).__module__.startswith("torch.")
         if is_own and not frame.reads_twice and type(frame.module).__module__.startswith("transformers."):
             self.ended = True
             return
@@ -153,8 +182,7 @@ class Projection:
 
     def _is_wrapper(self, frame: Frame) -> bool:
         """A module from elsewhere that stands in the place of the attention."""
-        names = (type(frame.module).__name__ + " " + frame.name.rpartition(".")[2]).lower()
-        return not self._is_own(frame) and ("attention" in names or "attn" in names)
+        return not self._is_own(frame) and (is_around_attention(frame) or holds_attention_alone(frame.module))
 
     def _try_module(self, frame: Frame, after: Tensor) -> None:
         given = frame.tensors()[0]
@@ -180,12 +208,6 @@ class Projection:
         after = first_tensor(output)
         if after is None:
             self.problem = f"a forward hook on {frame} takes its output away"
-            return
-        if (
-            self.value is not None
-            and layout(after).shape == self.value.shape
-            and same_numbers(layout(after), self.value)
-        ):
             return
 
         def run(rows: Tensor) -> Tensor:
@@ -265,6 +287,13 @@ class Projection:
             ):
                 return layout
         return None
+
+
+def _same(one: Tensor | None, other: Tensor | None) -> bool:
+    """Whether a module passed on what it was given, as far as it is a tensor."""
+    if one is None or other is None:
+        return one is other
+    return one is other or (one.shape == other.shape and same_numbers(one, other))
 
 
 def _version(tensor: Tensor) -> int | None:
