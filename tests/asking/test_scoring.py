@@ -85,3 +85,12 @@ def test_of_two_sides_a_map_speaks_of_the_decoder_alone() -> None:
     assert unsaid[:2, :count].all() and not unsaid[:2, count:].any() and not unsaid[2:].any()
     assert "of decoder alone" in str(result["conversion"].values[0])
     assert result["input_stream"].values.tolist() == ["encoder"] * count + ["decoder"] * len(trace.streams["decoder"])
+
+
+@pytest.mark.parametrize("name", ["direct_logit_attribution", "alti_logit", "attention_lrp", "shapley"])
+def test_a_residual_is_by_how_much_the_scores_miss_their_promise(name: str) -> None:
+    """Parts that are no input's, such as biases, are in no score: a sum that needs them is not kept by the scores."""
+    result = identiscope.explain(traced("GPT-NeoX"), methods=name)
+    sum_, promised = float(result["score"].sum()), float(result["promised_sum"].item())
+    assert float(result["residual"].item()) == pytest.approx(sum_ - promised, abs=1e-12)
+    assert name == "shapley" or abs(sum_ - promised) > 1e-3

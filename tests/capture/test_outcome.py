@@ -10,7 +10,7 @@ import torch
 import transformers
 
 import identiscope
-from families import _BART, _BERT, _LLAMA, _VIT, TEXT, VOCABULARY, _vision
+from families import _BART, _BERT, _GPT, _LLAMA, _VIT, ALL, TEXT, VOCABULARY, _vision
 from identiscope.errors import IdentiscopeError, InputError, MathError
 from plain_families import model_of, traced
 from tiny_text_model import save_tiny, tokenizer
@@ -149,6 +149,63 @@ def test_a_model_that_gives_one_number() -> None:
     found = identiscope.trace(one, TEXT_OF_WORDS).outcome()
     assert found.name == "the number that the model gives" and found.unit == "logit"
     assert abs(found.value - float(logits(one, TEXT_OF_WORDS)[0])) < 1e-9
+
+
+def test_classes_that_do_not_exclude_each_other_have_probabilities_of_their_own() -> None:
+    """A model of several labels is trained by a sigmoid of each: a softmax over them is no probability of anything."""
+    one = model("BertForSequenceClassification", num_labels=3, problem_type="multi_label_classification")
+    trace, row = identiscope.trace(one, TEXT_OF_WORDS), logits(one, TEXT_OF_WORDS)
+    best = int(row.argmax())
+    assert abs(trace.outcome().value + np.log1p(np.exp(-row[best]))) < 1e-9
+    assert abs(trace.outcome("probability:LABEL_1").value - 1 / (1 + np.exp(-row[1]))) < 1e-9
+    assert abs(trace.outcome("LABEL_1-LABEL_0").value - (row[1] - row[0])) < 1e-9
+    assert "whatever the others do" in trace.outcome().name and trace.outcome().distribution is None
+
+
+def test_plain_numbers_are_no_probabilities() -> None:
+    one = model("BertForSequenceClassification", num_labels=3, problem_type="regression")
+    trace, row = identiscope.trace(one, TEXT_OF_WORDS), logits(one, TEXT_OF_WORDS)
+    assert abs(trace.outcome("LABEL_1").value - row[1]) < 1e-9 and trace.outcome("LABEL_1").unit == "logit"
+    for given in (None, "probability:LABEL_1"):
+        with pytest.raises(InputError, match="3 plain numbers, each of its own"):
+            trace.outcome(given)
+    with pytest.raises(InputError, match="1 plain number: none is a probability"):
+        identiscope.trace(model("BertForSequenceClassification", num_labels=1), TEXT_OF_WORDS).outcome("probability:0")
+
+
+def test_numbers_of_tokens_are_no_classes_of_the_text() -> None:
+    one = model("ElectraForPreTraining", embedding_size=16)
+    trace = identiscope.trace(one, TEXT_OF_WORDS)
+    with pytest.raises(InputError, match="one number for each token, and not 2 classes"):
+        trace.outcome()
+    assert abs(trace.outcome(lambda run: run.logits[3]).value - logits(one, TEXT_OF_WORDS)[3]) < 1e-9
+
+
+@pytest.mark.parametrize("family", ["T5", "UMT5", "BART"])
+def test_a_word_of_a_decoder_is_read_from_the_decoder_however_much_it_owes_to_the_encoder(family: str) -> None:
+    """In T5 and UMT5 the derivative by the encoder's last states is the larger one."""
+    trace = identiscope.trace(ALL[family].model(), ALL[family].inputs())
+    found = trace.outcome()
+    assert found.stream == "decoder" and len(found.read) == len(trace.streams["decoder"])
+    np.testing.assert_array_equal(found.read.numpy(), [0.0] * 6 + [1.0])
+    of_encoder = trace.outcome(lambda run: run.streams["encoder"][-1][2].norm())
+    assert of_encoder.stream == "encoder"
+    np.testing.assert_array_equal(of_encoder.read.nonzero().flatten().numpy(), [2])
+
+
+@pytest.mark.parametrize("architecture", ["GPT2ForSequenceClassification", "LlamaForSequenceClassification"])
+def test_a_causal_classifier_without_padding_is_run_text_by_text(architecture: str) -> None:
+    """Of several texts at once it cannot tell where each ends, and refuses."""
+    kind = getattr(transformers, architecture)
+    sizes = {"pad_token_id": None} | (_GPT if "GPT2" in architecture else {**_LLAMA, "pad_token_id": None})
+    torch.manual_seed(0)
+    alone = kind(kind.config_class(num_labels=3, **sizes)).double().eval()
+    padded = kind(kind.config_class(num_labels=3, **(sizes | {"pad_token_id": 0}))).double().eval()
+    padded.load_state_dict(alone.state_dict())
+    names = ["occlusion", "shapley", "integrated_gradients", "smooth_gradient"]
+    both = [identiscope.explain(identiscope.trace(one, TEXT[:5]), 1, methods=names) for one in (alone, padded)]
+    assert not any(both[0]["failed"].values)
+    np.testing.assert_allclose(both[0]["score"], both[1]["score"], atol=1e-10)
 
 
 def test_the_next_word_of_a_decoder() -> None:

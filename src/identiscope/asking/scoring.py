@@ -70,8 +70,9 @@ def _of_score(one: Method, given: Iterable[Numbers], read: np.ndarray) -> Scored
     (result,) = given
     errors = f"{_main_name(one, result)}_error"
     error = result.arrays[errors][1] if errors in result.arrays else None
-    promised, residual = (float(result.facts.get(part, np.nan)) for part in ("promised_sum", "residual"))
-    return Scored(own_values(one, result), "as it is", error, promised, residual)
+    values, promised = own_values(one, result), float(result.facts.get("promised_sum", np.nan))
+    # Of the scores themselves: what a method says of its residual may count parts that are no input's.
+    return Scored(values, "as it is", error, promised, float(values.sum()) - promised)
 
 
 def _of_mixture(one: Method, given: Iterable[Numbers], read: np.ndarray) -> Scored:

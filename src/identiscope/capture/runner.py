@@ -85,7 +85,12 @@ class Runner:
 
     @property
     def at_a_time(self) -> int:
-        """How many texts of this length run at once."""
+        """How many texts of this length run at once; of a model that finds the end of a text by its padding token and
+        has none, as classifiers of causal models do, one."""
+        logits, padding = self.trace.logits, getattr(self.model.config, "pad_token_id", None)
+        causal = any(site.kind == "decoder-self" for site in self.trace.sites)
+        if logits is not None and logits.dim() == 1 and causal and padding is None:
+            return 1
         return max(1, POSITIONS // max(1, sum(self.lengths.values())))
 
     def __call__(self, embeddings: Mapping[str, Tensor], *, rule: Rule | None = None, summed: bool = False) -> Forward:

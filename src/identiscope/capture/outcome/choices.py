@@ -45,7 +45,7 @@ def _place_of(trace: "Trace", logits: Logits, asked: str | int) -> int | str:
     if number is not None:
         return number if 0 <= number < count else f"there are {count} logits, 0 to {count - 1}."
     assert isinstance(asked, str)
-    return _class(trace, asked, count) if logits.over == "classes" else _word(trace, asked, count)
+    return _word(trace, asked, count) if logits.over == "vocabulary" else _class(trace, asked, count)
 
 
 def _class(trace: "Trace", asked: str, count: int) -> int | str:

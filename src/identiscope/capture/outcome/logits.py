@@ -11,6 +11,7 @@ from torch import Tensor
 from identiscope.capture.outcome.choices import chosen, named
 from identiscope.capture.outcome.outcome import Outcome, Seen
 from identiscope.capture.outcome.places import Logits, logits_of, row_of
+from identiscope.errors import InputError
 
 if TYPE_CHECKING:
     from identiscope.capture.trace import Trace
@@ -23,7 +24,7 @@ _PLACE = re.compile(r"(.*)@(-?\d+)", re.DOTALL)
 
 def outcome_of_logits(trace: "Trace", given: str | int | None) -> Outcome:
     """What was asked for of the logits, in words or by number; the most likely, if nothing was."""
-    unit, asked = UNITS[0], given
+    unit, asked = "", given
     if isinstance(given, str) and (parts := _PREFIX.fullmatch(given)):
         unit, asked = parts[1], parts[2].strip() or None
     place = None
@@ -31,6 +32,15 @@ def outcome_of_logits(trace: "Trace", given: str | int | None) -> Outcome:
         asked, place = parts[1] or None, int(parts[2])
     logits = logits_of(trace, place)
     row = row_of(trace, logits)
+    if logits.over == "numbers":
+        if unit not in ("", "logit") or (asked is None and row.numel() > 1):
+            several = "number" if row.numel() == 1 else "numbers, each of its own"
+            raise InputError(
+                f"{trace.model.name if trace.model else 'the model'} gives {row.numel()} plain {several}: none is a"
+                " probability, and none the most likely. Say which by its name or place (logit:0)."
+            )
+        unit = "logit"
+    unit = unit or UNITS[0]
     if row.numel() == 1 and asked is None:
         number = _number(logits, [(1.0, 0)], "logit")
         return Outcome(f"the number that the model gives{logits.where}", "logit", number, trace)
@@ -40,10 +50,13 @@ def outcome_of_logits(trace: "Trace", given: str | int | None) -> Outcome:
     else:
         weights, words = chosen(trace, logits, asked)
         words += logits.where
+    if logits.over == "labels":
+        words += ", which holds or not whatever the others do"
     if len(weights) > 1 and unit == UNITS[0]:
-        unit = "logit"  # the same: what all logits have in common is in both
+        unit = "logit"  # of classes the same: what all logits have in common is in both
     name = f"{unit} of {words}" if len(weights) == 1 else f"difference in {unit} of {words}"
-    return Outcome(name, unit, _number(logits, weights, unit), trace, partial(_distribution, logits))
+    choices = partial(_distribution, logits) if logits.over in ("vocabulary", "classes") else None
+    return Outcome(name, unit, _number(logits, weights, unit), trace, choices)
 
 
 def _rows(logits: Logits, seen: Seen) -> Tensor:
@@ -63,7 +76,7 @@ def _number(logits: Logits, weights: list[tuple[float, int]], unit: str) -> Call
     def of(seen: Seen) -> Tensor:
         rows = _rows(logits, seen)
         if unit != "logit":
-            rows = rows.log_softmax(-1)
+            rows = torch.nn.functional.logsigmoid(rows) if logits.over == "labels" else rows.log_softmax(-1)
         if unit == "probability":
             rows = rows.exp()
         total: Tensor = sum(weight * rows[:, place] for weight, place in weights)  # type: ignore[assignment]

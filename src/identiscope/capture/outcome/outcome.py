@@ -85,24 +85,35 @@ class Outcome:
             last = {name: states[-1] for name, states in made.hidden_states.items() if states}
             wanted = list(last.values())
             gradients = (
-                torch.autograd.grad(value, wanted, allow_unused=True) if value.requires_grad else [None] * len(last)
+                torch.autograd.grad(value, wanted, allow_unused=True, retain_graph=len(wanted) > 1)
+                if value.requires_grad
+                else [None] * len(last)
             )
+            depends = {name: slope for name, slope in zip(last, gradients, strict=True) if slope is not None}
+            depends = {name: slope for name, slope in depends.items() if float(slope.norm()) != 0}
+            # A stream that another one is made of, as a decoder's is of its encoder, is read through that.
+            beneath = {
+                name for name in depends for other in depends if name != other and _leads(last[name], last[other])
+            }
         number = float(value.detach())
         if number != number:
             raise MathError(f"the outcome ({self.name}) is not a number for this text.")
-        sizes = {name: 0.0 if one is None else float(one.norm()) for name, one in zip(last, gradients, strict=True)}
-        if not any(size > 0 for size in sizes.values()):
+        if not depends:
             raise InputError(
                 f"the outcome ({self.name}) does not depend on the last hidden states of {trace.model.name}, so that"
                 " it cannot be traced to its tokens."
             )
-        stream = max(sizes, key=lambda name: sizes[name])
-        gradient = dict(zip(last, gradients, strict=True))[stream]
-        assert gradient is not None
+        stream = max(depends.keys() - beneath, key=lambda name: float(depends[name].norm()))
+        gradient = depends[stream]
         return number, stream, gradient[0].detach().to(trace.model.home(gradient.device))
 
     def __repr__(self) -> str:
         return f"Outcome({self.name} = {self.value:.4g})"
+
+
+def _leads(one: Tensor, other: Tensor) -> bool:
+    """Whether one tensor is what another was made of."""
+    return torch.autograd.grad(other.sum(), one, allow_unused=True, retain_graph=True)[0] is not None
 
 
 def _states_with_graph(trace: "Trace") -> Forward:

@@ -12,13 +12,19 @@ from identiscope.token_text import shown_token
 if TYPE_CHECKING:
     from identiscope.capture.trace import Trace
 
+#: What configurations call models whose classes do not exclude each other.
+SEVERAL = "multi_label_classification"
+
 
 @dataclass(frozen=True)
 class Logits:
-    """Where the logits of an outcome are: token, or None for those of the whole text; and what they are over."""
+    """Where the logits of an outcome are: token, or None for those of the whole text; and what they are over.
+
+    over: the "vocabulary"; "classes", of which one holds; "labels", each of which holds or not; or plain "numbers".
+    """
 
     token: int | None
-    over: str  # "vocabulary" or "classes"
+    over: str
     where: str  # in words
 
 
@@ -29,7 +35,13 @@ def logits_of(trace: "Trace", place: int | None) -> Logits:
     if logits.dim() == 1:
         if place is not None:
             raise InputError(f"{model.name} gives logits for the whole text; leave @{place} out.")
-        return Logits(None, "classes", "")
+        count = getattr(model.config, "num_labels", None)
+        if len(logits) not in (1, count) and len(logits) == len(trace.main):
+            raise InputError(
+                f"{model.name} gives one number for each token, and not {count} classes of the text; say what of them"
+                " is to be explained by a function (in Python: outcome=lambda run: run.logits[3])."
+            )
+        return Logits(None, _classes(model, len(logits)), "")
     if logits.dim() != 2:
         raise InputError(
             f"the logits of {model.name} have the axes {list(logits.shape)}; say what of them is to be explained by a"
@@ -47,6 +59,12 @@ def logits_of(trace: "Trace", place: int | None) -> Logits:
             return Logits(token, "vocabulary", " as the next token" if last else f" after token {token}")
         return _masked(trace, place)
     return _labelled_token(trace, place)
+
+
+def _classes(model: Model, count: int) -> str:
+    """What logits over classes are trained to be, as the model's configuration says."""
+    kind = getattr(model.config, "problem_type", None)
+    return "numbers" if kind == "regression" or count == 1 else "labels" if kind == SEVERAL else "classes"
 
 
 def is_vocabulary(model: Model, logits: Tensor) -> bool:
@@ -86,7 +104,9 @@ def _labelled_token(trace: "Trace", place: int | None) -> Logits:
             raise InputError("the text has no word to label.")
         place = max(open_, key=lambda at: float(surest[at]))
     place %= len(stream)
-    return Logits(place, "classes", f" for {shown_token(stream.tokens[place])!r} (token {place})")
+    return Logits(
+        place, _classes(model, logits.shape[-1]), f" for {shown_token(stream.tokens[place])!r} (token {place})"
+    )
 
 
 def row_of(trace: "Trace", logits: Logits) -> Tensor:
