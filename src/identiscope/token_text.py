@@ -1,5 +1,6 @@
 """A token as it is shown: the one way for tables, plots, sentences and pages (there: views/static/text.js)."""
 
+import codecs
 import re
 import unicodedata
 from collections.abc import Sequence
@@ -9,12 +10,103 @@ from functools import lru_cache
 _SPACES, _LINE_END = re.compile("[Ġ▁]"), "Ċ"
 #: Control characters, marks that would turn the text around them, and halves of surrogate pairs.
 _INVISIBLE = re.compile(
-    r"[\u0000-\u001f\u007f-\u009f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff]"
+    r"[\u0000-\u001f\u007f-\u009f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff"
+    "\u034f\u115f\u1160\u17b4\u17b5\u180e\u3164\uffa0\U000e0000-\U000e0fff]"
 )
+#: A byte as SentencePiece vocabularies write those of characters that they lack: here each part of a character is.
+_BYTE = "<0x{:02X}>"
+_BYTES = re.compile("((?:<0x[89A-F][0-9A-F]>)+)")
+#: Characters of a text that would be taken for marks of its vocabulary.
+_MARKS = re.compile("[ĠĊ▁]")
+_SPECIAL = re.compile(r"[<\[].*[>\]]$")
+
+
+def _byte_signs() -> dict[str, int]:
+    """What byte-level vocabularies write for each byte: itself where it can be printed, or else one from Ā on."""
+    printed = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = [byte for byte in range(0x100) if byte not in set(printed)]
+    return {chr(byte): byte for byte in printed} | {chr(0x100 + place): byte for place, byte in enumerate(others)}
+
+
+_BYTE_SIGNS = _byte_signs()
+
+
+def _in_bytes(part: bytes) -> str:
+    return "".join(map(_BYTE.format, part))
+
+
+def _parts(error: UnicodeError) -> tuple[str, int]:
+    assert isinstance(error, UnicodeDecodeError)
+    return _in_bytes(error.object[error.start : error.end]), error.end
+
+
+codecs.register_error("identiscope.parts", _parts)
+
+
+@lru_cache(maxsize=2**16)
+def byte_level_name(name: str) -> str:
+    """What a byte-level vocabulary calls a token, with its true characters; parts of one are written as bytes.
+
+    >>> byte_level_name("ĠcafÃ©"), byte_level_name("âĢ"), byte_level_name("<|end▁of▁text|>")
+    ('Ġcafé', '<0xE2><0x80>', '<|end▁of▁text|>')
+    """
+    if not name or any(sign not in _BYTE_SIGNS for sign in name):
+        return name
+    text = _decoded(bytes(map(_BYTE_SIGNS.__getitem__, name)))
+    return text.replace(" ", "Ġ").replace("\n", "Ċ")
+
+
+def whole_characters(names: Sequence[str]) -> str:
+    """Names of tokens one after the other, with the characters that their bytes make.
+
+    >>> whole_characters(["it", "<0xE2><0x80>", "<0x99>", "s"])
+    'it’s'
+    """
+    text, pending = "", ""
+    for name in names:
+        # A token has all letters of a byte, or it is a text in which somebody writes of bytes.
+        for piece in filter(None, _BYTES.split(name)):
+            if _BYTES.match(piece):
+                pending += piece
+            else:
+                text, pending = text + _of_bytes(pending) + piece, ""
+    return text + _of_bytes(pending)
+
+
+def _of_bytes(signs: str) -> str:
+    return _decoded(bytes.fromhex(re.sub("<0x|>", "", signs)))
+
+
+def _decoded(part: bytes) -> str:
+    """The text of bytes; those of parts of characters, and of what would be taken for a mark, stay bytes."""
+    return _MARKS.sub(lambda match: _in_bytes(match.group().encode()), part.decode("utf-8", "identiscope.parts"))
+
+
+def named_in_text(names: Sequence[str]) -> tuple[str, ...]:
+    """Names of the tokens of a text from an unknown vocabulary: with true characters if it is a byte-level one.
+
+    It is one if a space is written as it does it, and all that is made of its signs is a text, which may be cut.
+
+    >>> named_in_text(["It", "âĢĻ", "s", "Ġhot"]), named_in_text(["ġ", "ı"])
+    (('It', '’', 's', 'Ġhot'), ('ġ', 'ı'))
+    """
+    names = tuple(map(str, names))
+    own = [name for name in names if _BYTE_SIGNS.keys() >= set(name)]
+    if not any(name.startswith(("Ġ", "Ċ")) for name in own):
+        return names
+    if any(not _SPECIAL.match(name) for name in names if not _BYTE_SIGNS.keys() >= set(name)):
+        return names
+    try:
+        codecs.getincrementaldecoder("utf-8")().decode(bytes(_BYTE_SIGNS[sign] for name in own for sign in name))
+    except UnicodeDecodeError:
+        return names
+    return tuple(map(byte_level_name, names))
 
 
 def shown_token(token: object) -> str:
     """A token with its spaces and invisible characters made visible.
+
+    A token of a part of a character is shown by its bytes, as `<0xE2>`.
 
     >>> shown_token("Ġthe"), shown_token("▁the"), shown_token("\\t")
     ('␣the', '␣the', 'U+0009')
@@ -84,14 +176,14 @@ def joined_words(
     begins = begins_word(tokens, [bool(flag) for flag in special])
     for place in range(1, len(tokens)):
         begins[place] |= side[place] != side[place - 1]
-    words: list[str] = []
+    words: list[list[str]] = []
     groups: list[int] = []
     for token, first, flag in zip(tokens, begins, special, strict=True):
         if first:
-            words.append(token if flag else token.lstrip("Ġ▁"))
+            words.append([token if flag else token.lstrip("Ġ▁")])
         else:
-            words[-1] += bare_token(token)
+            words[-1].append(bare_token(token))
         groups.append(len(words) - 1)
     firsts = [place for place, first in enumerate(begins) if first]
-    shown = [shown_token(word) for word in words]
+    shown = [shown_token(whole_characters(word)) for word in words]
     return groups, shown, [bool(special[place]) for place in firsts], [side[place] for place in firsts]

@@ -13,6 +13,7 @@ from identiscope.capture.trace import Stream, Trace
 from identiscope.capture.watch.kernel import Bias
 from identiscope.errors import InputError
 from identiscope.linalg.devices import working_device
+from identiscope.token_text import named_in_text
 
 
 def from_arrays(
@@ -54,7 +55,7 @@ def from_arrays(
             raise InputError(f"projection {tuple(maps.shape)} must be [{layers}, {heads}, {width}, model].")
     allowed = _allowed(mask, queries, keys, device)
     _check_weights(weights, allowed)
-    names = tuple(str(place) for place in range(keys)) if tokens is None else tuple(tokens)
+    names = tuple(str(place) for place in range(keys)) if tokens is None else named_in_text(tokens)
     if len(names) != keys:
         raise InputError(f"{len(names)} tokens were given for {keys} keys.")
     model = maps.shape[-1]

@@ -1,16 +1,39 @@
 """What a model can take: how many tokens, which ids, and what they are called."""
 
+import re
 from collections.abc import Sequence
+from typing import Any
 
 from identiscope.capture.models import Model
+from identiscope.token_text import byte_level_name
+
+#: A byte that SentencePiece vocabularies have for a character of their own, such as a line end.
+_ASCII = re.compile("<0x([0-7][0-9A-F])>")
 
 
 def token_names(model: Model, ids: Sequence[int]) -> tuple[str, ...]:
-    """The tokenizer's name of each id, or the id itself."""
+    """The tokenizer's name of each id, with its true characters; or the id itself."""
     if model.tokenizer is None:
         return tuple(str(token) for token in ids)
     names = model.tokenizer.convert_ids_to_tokens(list(ids))
-    return tuple(str(token) if name is None else str(name) for name, token in zip(names, ids, strict=True))
+    given = [str(token) if name is None else str(name) for name, token in zip(names, ids, strict=True)]
+    if _is_byte_level(model.tokenizer):
+        return tuple(map(byte_level_name, given))
+    return tuple(_ASCII.sub(_character, name) if _ASCII.fullmatch(name) else name for name in given)
+
+
+def _is_byte_level(tokenizer: Any) -> bool:
+    """Whether its vocabulary has a sign for each byte: such a tokenizer joins two of them to one character."""
+    join = getattr(tokenizer, "convert_tokens_to_string", None)
+    try:
+        return join is not None and join(["Ã©"]) == "é"
+    except Exception:  # a slow tokenizer may not know these signs
+        return False
+
+
+def _character(match: re.Match[str]) -> str:
+    code = int(match.group(1), 16)
+    return {10: "Ċ", 32: "▁"}.get(code, chr(code))
 
 
 def vocabulary(model: Model) -> int | None:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from identiscope.errors import InputError
-from identiscope.token_text import bare_token, begins_word, is_punctuation
+from identiscope.token_text import bare_token, begins_word, is_punctuation, whole_characters
 
 #: A position, several, or words with commas between: `first`, `special`, `3:7`, `self`, or a word of the text.
 Selection = str | int | Sequence[int]
@@ -66,18 +66,23 @@ def _of_part(part: str, tokens: Sequence[str], special: Sequence[bool]) -> list[
     return _of_words(part.removeprefix("word:"), tokens, special)
 
 
+#: Letters that parts of one character may take; twice the wanted letters, since two may be folded into one.
+_PARTS = 18
+
+
 def _of_words(words: str, tokens: Sequence[str], special: Sequence[bool]) -> list[int]:
     """Where some words stand, whole, wherever in the text, in any case of letters."""
     wanted = "".join(words.split()).casefold()
     begins = begins_word(tokens, special)
     chosen: list[int] = []
     for start in range(len(tokens)):
-        text = ""
+        pieces: list[str] = []
         for end in range(start, len(tokens)):
-            text += (tokens[end] if special[end] else bare_token(tokens[end])).casefold()
-            if not begins[start] or len(text) > len(wanted):
+            pieces.append(tokens[end] if special[end] else bare_token(tokens[end]))
+            text = whole_characters(pieces)
+            if not begins[start] or len(text) > 2 * len(wanted) + _PARTS:
                 break
-            if text == wanted and (end + 1 == len(tokens) or begins[end + 1]):
+            if text.casefold() == wanted and (end + 1 == len(tokens) or begins[end + 1]):
                 chosen += range(start, end + 1)
     if not chosen:
         raise InputError(

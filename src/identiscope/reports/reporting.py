@@ -18,7 +18,7 @@ from identiscope.progress import Progress, say, tell
 from identiscope.reports.layer_arrays import report_layers
 from identiscope.validation import checked
 from identiscope.views.page.attention_data import SHARES, Shares
-from identiscope.views.page.attention_section import attention_section, attentions_page
+from identiscope.views.page.attention_section import attention_section, attentions_page, parts_note
 from identiscope.views.page.data import Page, empty_page, plain
 from identiscope.views.page.report import write_report
 from identiscope.views.page.results import result_page, with_results
@@ -238,6 +238,7 @@ def _notes(traced: Trace, heads: int, cells: int) -> list[str]:
         "Equation numbers are those of Brunner et al., On Identifiability in Transformers (ICLR 2020).",
         f"Canonical maps are computed for {heads} heads here, intervals for {cells} weights; the page says where they"
         " are missing. Maps are rebuilt from rounded factors, within the error stated beside each head.",
+        *parts_note([token for stream in traced.streams.values() for token in stream.tokens]),
     ]
 
 

@@ -10,6 +10,7 @@ import xarray as xr
 
 from identiscope.capture.capturing import trace
 from identiscope.capture.inputs import token_row
+from identiscope.capture.limits import token_names
 from identiscope.capture.models import Model
 from identiscope.capture.trace import Trace
 from identiscope.corpus.dependencies import read_dependencies
@@ -193,7 +194,7 @@ def chosen_texts(model: Model, corpus: Corpus, most: int) -> tuple[list[Text], C
     for text in _not_empty(corpus):
         total += 1
         for part in text.parts:
-            counts.update(tokenizer.convert_ids_to_tokens(tokenizer(part, add_special_tokens=False)["input_ids"]))
+            counts.update(token_names(model, tokenizer(part, add_special_tokens=False)["input_ids"]))
     places = set(evenly(total, most))
     return [text for place, text in enumerate(_not_empty(corpus)) if place in places], counts
 

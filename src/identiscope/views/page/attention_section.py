@@ -9,6 +9,7 @@ import xarray as xr
 
 from identiscope.errors import InputError
 from identiscope.methods.registry import map_names, method
+from identiscope.token_text import named_in_text, shown_token
 from identiscope.views.page.attention_data import Shares, pack_layers
 from identiscope.views.page.data import Page, Section, empty_page, plain, tokens_of
 from identiscope.views.page.layer import Layer
@@ -67,6 +68,17 @@ def _named_maps(layers: Sequence[PackedLayer]) -> list[NamedMap]:
         maps.append({"name": name, "title": title, "note": f"{note[:1].upper()}{note[1:]} ({method(name).paper})."})
         maps += [_NULL] if name == "effective_simplex_span" else []
     return maps
+
+
+def parts_note(tokens: Sequence[str]) -> list[str]:
+    """What tokens that are a part of a character are shown as, where there are any."""
+    first = next((token for token in tokens if "<0x" in token), None)
+    if first is None:
+        return []
+    return [
+        f"A token that is only a part of a character, as tokenizers of bytes make them, is shown by its bytes, such as"
+        f" {shown_token(first)}; where pieces of words are joined, by the character."
+    ]
 
 
 def equal_tokens(tokens: Sequence[str]) -> Array:
@@ -131,6 +143,7 @@ def attentions_page(
         raise InputError(
             "no attentions were given; an SDPA model returns none: load it with attn_implementation='eager'."
         )
+    tokens = named_in_text(tokens)
     shapes = {(one.queries, one.keys) for one in given}
     if shapes != {(given[0].queries, len(tokens))}:
         raise InputError(f"{len(tokens)} tokens were given for attention of shapes {sorted(shapes)} [query, key].")
@@ -139,7 +152,7 @@ def attentions_page(
     note = (
         "Only attention was given. With the model itself, identiscope.view(trace) also says which part of it is real."
     )
-    page = empty_page(title, subtitle, notes=[note])
+    page = empty_page(title, subtitle, notes=[note, *parts_note(tokens)])
     return page.with_section(attention_section(given, queries, None if queries == list(tokens) else tokens))
 
 

@@ -1,5 +1,6 @@
 /** What of a map is shown: tokens or whole words, copies apart or added up, in the order of the text or of their weight. */
 
+import { wholeCharacters } from "./text.js";
 import { copiesOf, wordsOf } from "./words.js";
 
 /**
@@ -26,7 +27,9 @@ export function lensOf({ queries, keys }, wanted, raw) {
   const rows = wanted.words ? wordsOf(queries) : each(queries);
   let columns = wanted.words ? wordsOf(keys ?? queries) : each(keys ?? queries);
   const named = (/** @type {string[]} */ names, /** @type {number[][]} */ groups) =>
-    groups.map((group) => group.map((place, at) => (at ? names[place].replace(/^##/, "") : names[place])).join(""));
+    groups.map((group) =>
+      wholeCharacters(group.map((place, at) => (at ? names[place].replace(/^##/, "") : names[place]))),
+    );
   let columnNames = named(keys ?? queries, columns);
   if (wanted.copies) {
     const copies = copiesOf(columnNames);

@@ -68,7 +68,7 @@ export function makeReading(about, theme, row, chooseRow) {
     units = groups.map((group, at) => ({
       keys: group,
       together: copies[at].flatMap((one) => groups[one]),
-      text: group.map((place) => asText(keys[place])).join(""),
+      text: asText(...group.map((place) => keys[place])),
     }));
     elements = units.map((unit, at) => {
       const one = html(

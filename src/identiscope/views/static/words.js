@@ -1,9 +1,9 @@
 /** Which tokens are pieces of one word, and which are copies of another: told from how tokenizers write them. */
 
-import { shown } from "./text.js";
+import { cutIn, shown, wholeCharacters, withoutParts } from "./text.js";
 
-/** Such as [CLS], <s>, <|endoftext|>. */
-const SPECIAL = /^(\[[A-Z]+\d*\]|<[^<>\s]+>)$/;
+/** Such as [CLS], <s>, <|endoftext|>; not <0xE2>, which is a part of a character. */
+const SPECIAL = /^(\[[A-Z]+\d*\]|<(?!0x[89A-F][0-9A-F]>)[^<>\s]+>)$/;
 const LEADING = /^[Ġ▁ ]/;
 const CONTINUED = /^##/;
 const READABLE = /[\p{L}\p{N}]/u;
@@ -13,10 +13,31 @@ export function isSpecial(token) {
   return SPECIAL.test(token);
 }
 
-/** A token as a part of running text, without the marks that say where words begin. @param {string} token @param {number} [longest] */
-export function asText(token, longest = 24) {
+/** @param {string} token */
+function bareToken(token) {
   const bare = token.length > 2 ? token.replace(CONTINUED, "") : token;
-  return shown(bare.length > 1 ? bare.replace(LEADING, "") : bare, longest);
+  return bare.length > 1 ? bare.replace(LEADING, "") : bare;
+}
+
+/** Letters of a token that are shown in running text. */
+const LETTERS = 24;
+
+/** Tokens as one part of running text, without the marks that say where words begin. @param {...string} tokens */
+export function asText(...tokens) {
+  return shown(wholeCharacters(tokens.map(bareToken)), LETTERS * tokens.length);
+}
+
+/** Tokens by character: one alone, unless several are parts of the same. @param {string[]} tokens @returns {number[][]} */
+function charactersOf(tokens) {
+  /** @type {number[][]} */
+  const groups = [];
+  tokens.forEach((token, place) => {
+    const last = groups[groups.length - 1];
+    const before = last ? wholeCharacters(last.map((at) => tokens[at])) : "";
+    if (cutIn(before).end && cutIn(token).start) last.push(place);
+    else groups.push([place]);
+  });
+  return groups;
 }
 
 /**
@@ -26,20 +47,23 @@ export function asText(token, longest = 24) {
 export function wordsOf(tokens) {
   const byMark = tokens.some((token) => CONTINUED.test(token) && token.length > 2);
   const bySpace = !byMark && tokens.some((token) => LEADING.test(token) && token.length > 1);
+  const readable = (/** @type {string} */ text) => READABLE.test(withoutParts(text.replace(LEADING, "")));
   /** @type {number[][]} */
   const words = [];
-  tokens.forEach((token, place) => {
-    const before = tokens[place - 1];
+  let before = "";
+  for (const group of charactersOf(tokens)) {
+    const token = wholeCharacters(group.map((place) => tokens[place]));
     const joined =
-      place > 0 &&
+      words.length > 0 &&
       !isSpecial(token) &&
       !isSpecial(before) &&
-      READABLE.test(token) &&
-      READABLE.test(before) &&
+      readable(token) &&
+      readable(before) &&
       (byMark ? CONTINUED.test(token) && token.length > 2 : bySpace && !LEADING.test(token));
-    if (joined) words[words.length - 1].push(place);
-    else words.push([place]);
-  });
+    if (joined) words[words.length - 1].push(...group);
+    else words.push(group);
+    before = token;
+  }
   return words;
 }
 
