@@ -1,6 +1,6 @@
 """How CPU time and memory of every public analysis grow with tokens, heads, layers and d_v: exponents, one thread.
 
-    OMP_NUM_THREADS=1 python benchmarks/growth.py [METHOD …] [--limit 2] [--largest 8192] [--docs]
+    OMP_NUM_THREADS=1 python benchmarks/growth.py [METHOD …] [--axes tokens heads] [--limit 2] [--largest 8192] [--docs]
 
 A small random causal model (2 layers of 4 heads on 2 value heads, d_v 16), one size doubled at a time. An analysis
 goes to the next size until a call takes more than --limit seconds or `MOST` MB. The exponent is the slope of
@@ -15,7 +15,7 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -51,11 +51,15 @@ BEYOND: dict[str, tuple[dict[str, float], str]] = {
     "interval_map": ({"tokens": 3}, "a program of n weights for each of n² cells"),
     "attention_flow": ({"tokens": 4, "layers": 2}, "n² flows through n² edges a layer, from every layer"),
     "hidden_token_attribution": ({"layers": 2}, "a Jacobian from every layer down to the first"),
+    "attention_attribution": ({"layers": 2}, "passes and their gradients for every layer"),
     "head_output_gradient": ({"tokens": 3, "layers": 2}, "a Jacobian for each token, from every layer down"),
     "layer_rank": ({"heads": 3, "d_v": 3}, "one matrix of heads·d_v rows, factorised"),
     "attention_identifiability": ({"heads": 3, "d_v": 3}, "the layer's rank is in it"),
     "layer_alternative": ({"heads": 3, "d_v": 3}, "programs over the weights of all heads together"),
 }
+
+#: An analysis of a trace, ready to be called.
+Asked = Callable[[identiscope.Trace], Callable[[], object]]
 
 
 @dataclass(frozen=True)
@@ -111,9 +115,9 @@ def asked(one: Method, trace: identiscope.Trace) -> Callable[[], object]:
     return lambda: identiscope.ask(one.name, trace, **chosen)
 
 
-def analyses(folder: Path) -> dict[str, Callable[[identiscope.Trace], Callable[[], object]]]:
+def analyses(folder: Path) -> dict[str, Asked]:
     """Every method of the registry, and what else is asked of a trace."""
-    found: dict[str, Callable[[identiscope.Trace], Callable[[], object]]] = {
+    found: dict[str, Asked] = {
         "factored_attention": lambda trace: lambda: identiscope.factored_attention(trace, 0),
         "report": lambda trace: (
             lambda: identiscope.report(trace, path=folder / "page.html", with_verdict=False, canonical="none")
@@ -130,8 +134,12 @@ def status(name: str) -> float:
     return int(line.split()[1]) / 1024
 
 
-def measured(function: Callable[[], object]) -> tuple[float, float]:
-    """CPU seconds of a call, the least of two where it is short, and its peak above what was held before."""
+def measured(make: Asked, trace: identiscope.Trace) -> tuple[float, float]:
+    """CPU seconds of a call, the least of three where it is short, and its peak above what was held before.
+
+    Each is of a trace that nothing was asked of, so that what is found once for a trace counts at every size.
+    """
+    function = make(replace(trace))
     gc.collect()
     ctypes.CDLL(None).malloc_trim(0)
     Path("/proc/self/clear_refs").write_text("5")
@@ -140,23 +148,22 @@ def measured(function: Callable[[], object]) -> tuple[float, float]:
     function()
     seconds, peak = time.process_time() - begin, status("VmHWM") - held
     for _ in range(2 if seconds < 0.5 else 0):
+        function = make(replace(trace))
         begin = time.process_time()
         function()
         seconds = min(seconds, time.process_time() - begin)
     return seconds, max(peak, 0.0)
 
 
-def grown(
-    make: Callable[[identiscope.Trace], Callable[[], object]], axis: str, traces: "Traces", limit: float
-) -> Growth:
+def grown(make: Asked, axis: str, traces: "Traces", limit: float) -> Growth:
     found = Growth()
     size = FIRST[axis]
     while size <= traces.last[axis]:
         try:
-            function = make(traces.of(axis, size))
+            trace = traces.of(axis, size)
             if not found.sizes:
-                function()  # Code is compiled at its first use.
-            seconds, peak = measured(function)
+                make(replace(trace))()  # Code is compiled at its first use.
+            seconds, peak = measured(make, trace)
         except identiscope.IdentiscopeError as error:
             return Growth(found.sizes, found.seconds, found.memory, str(error).splitlines()[0])
         found.sizes.append(size)
@@ -188,6 +195,8 @@ def bound(name: str, axis: str) -> float:
 
 def exponents(found: dict[str, dict[str, Growth]], axis: str) -> Iterator[tuple[str, float]]:
     for name, by_axis in found.items():
+        if axis not in by_axis:
+            continue
         slope = by_axis[axis].exponent(by_axis[axis].seconds, LEAST_SECONDS)
         if slope is not None:
             yield name, slope
@@ -206,7 +215,8 @@ def judge(found: dict[str, dict[str, Growth]]) -> None:
             f"at most {SLACK:g} above",
             above <= SLACK,
         )
-    peaks = {name: one["tokens"].exponent(one["tokens"].memory, 10) for name, one in found.items()}
+    along = {name: one["tokens"] for name, one in found.items() if "tokens" in one}
+    peaks = {name: one.exponent(one.memory, 10) for name, one in along.items()}
     known = {name: slope for name, slope in peaks.items() if slope is not None}
     if known:
         name = max(known, key=lambda one: known[one])
@@ -228,9 +238,10 @@ def table(found: dict[str, dict[str, Growth]]) -> str:
     for name, by_axis in found.items():
         cells = []
         for axis in axes:
-            slope = by_axis[axis].exponent(by_axis[axis].seconds, LEAST_SECONDS)
+            one = by_axis.get(axis, Growth())
+            slope = one.exponent(one.seconds, LEAST_SECONDS)
             cells.append("–" if slope is None else f"{slope:.1f}")
-        tokens = by_axis["tokens"]
+        tokens = by_axis.get("tokens", Growth())
         memory = tokens.exponent(tokens.memory, 10)
         bounds = ", ".join(f"{bound(name, axis):g}" for axis in axes)
         last = (
@@ -291,16 +302,16 @@ What has a higher bound, and why:
     )
 
 
-def main(names: Sequence[str], limit: float, largest: int, docs: bool) -> None:
+def main(names: Sequence[str], axes: Sequence[str], limit: float, largest: int, docs: bool) -> None:
     traces = Traces(largest)
     found: dict[str, dict[str, Growth]] = {}
     with tempfile.TemporaryDirectory() as folder:
         every = analyses(Path(folder))
         for name in names or every:
-            found[name] = {axis: grown(every[name], axis, traces, limit) for axis in USUAL}
-            tokens = found[name]["tokens"]
-            said = [f"{size}: {one:.3f} s" for size, one in zip(tokens.sizes, tokens.seconds, strict=True)]
-            print(f"{name}: {', '.join(filter(None, [*said, tokens.refused]))}", flush=True)
+            found[name] = {axis: grown(every[name], axis, traces, limit) for axis in axes}
+            along = found[name][axes[0]]
+            said = [f"{size}: {one:.3f} s" for size, one in zip(along.sizes, along.seconds, strict=True)]
+            print(f"{name}, {axes[0]}: {', '.join(filter(None, [*said, along.refused]))}", flush=True)
     print(table(found), flush=True)
     judge(found)
     if docs:
@@ -310,6 +321,7 @@ def main(names: Sequence[str], limit: float, largest: int, docs: bool) -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("names", nargs="*", help="these analyses only")
+    parser.add_argument("--axes", nargs="+", choices=list(USUAL), default=list(USUAL), help="what grows")
     parser.add_argument("--limit", type=float, default=2.0, help="CPU seconds of a call that end the doubling")
     parser.add_argument("--largest", type=int, default=LAST["tokens"], help="tokens of the longest text")
     parser.add_argument("--docs", action="store_true", help="write docs/growth.md and its picture")
@@ -317,4 +329,6 @@ if __name__ == "__main__":
     one_thread()
     transformers.logging.set_verbosity_error()
     warnings.filterwarnings("ignore", message="the rank of heads")
-    main(given.names, given.limit, given.largest, given.docs)
+    if given.docs and (given.names or given.axes != list(USUAL)):
+        parser.error("the docs have all analyses along all axes")
+    main(given.names, given.axes, given.limit, given.largest, given.docs)

@@ -1,6 +1,7 @@
 """ALTI, and ALTI+ of encoder and decoder, against the formula by loops."""
 
 from dataclasses import replace
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import identiscope
+from identiscope.linalg import decomposition
 from identiscope.methods.mixtures.alti import alti
 from plain_families import PRECISION, SIDES, ran, ran_two_sided, traced
 from plain_models import Ran, run
@@ -24,6 +26,14 @@ def test_it_is_the_formula(shape: Shape) -> None:
         found.step.numpy(), [own_contributions(one.attended[0]) for one in plain.layers], atol=1e-12
     )
     np.testing.assert_allclose(found.rolled.numpy(), rolled(plain)[0], atol=1e-12)
+
+
+@given(shape=shapes, held=st.integers(1, 60))
+def test_vectors_of_pairs_are_the_same_however_few_are_held(shape: Shape, held: int) -> None:
+    of = side(random_run(shape))
+    usual = alti([of]).rolled
+    with patch.object(decomposition, "_NUMBERS", held):
+        torch.testing.assert_close(alti([of]).rolled, usual, atol=1e-12, rtol=0)
 
 
 @given(shape=shapes, read=st.integers(1, 4))

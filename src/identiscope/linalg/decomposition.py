@@ -154,12 +154,19 @@ def pair_blocks(parts: Moved, rows: Sequence[int] | None = None) -> Iterator[tup
     The stream is none of them: it is `own_part`.
     """
     heads, queries, keys = parts.attention.shape
+    model = parts.projection.shape[2]
     chosen = torch.arange(queries) if rows is None else torch.as_tensor(rows)
-    for some in chosen.split(max(1, _NUMBERS // (keys * parts.projection.shape[2]))):
-        vectors = parts.attention.new_zeros(len(some), keys, parts.projection.shape[2])
-        for head in range(heads):
-            vectors += parts.attention[head, some, :, None] * parts.of_head(head)
-        yield some, vectors * parts.scale[some][:, None]
+    held = parts.of_keys(slice(0, keys)) if keys * heads * model <= _NUMBERS else None
+    block = max(1, _NUMBERS // (heads * model))
+    for some in chosen.split(max(1, _NUMBERS // (keys * model))):
+        # One product a key, over its heads: what is written is written once.
+        weights = (parts.attention[:, some] * parts.scale[some]).permute(2, 1, 0)
+        vectors = parts.attention.new_empty(len(some), keys, model)
+        for begin in range(0, keys, block):
+            own = slice(begin, min(begin + block, keys))
+            of_keys = parts.of_keys(own) if held is None else held
+            vectors[:, own] = (weights[own] @ of_keys).transpose(0, 1)
+        yield some, vectors
 
 
 def losses(whole: Tensor, vectors: Tensor, norm: int = 1) -> Tensor:

@@ -25,16 +25,38 @@ class PlainAttention(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
+#: Cells of maps formed at once. Of a longer text some rows are taken at a time: its maps need not be held together.
+_CELLS = 2**22
+
+
 def _plain(*args: Any, **kwargs: Any) -> Tensor:
     """What torch's own kernel of plain operations returns: the same function, called by its name."""
     names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
     query, key, value, mask, dropout, causal = arguments(args, kwargs, names)
+    options = {"scale": kwargs.get("scale"), "enable_gqa": kwargs.get("enable_gqa", False)}
+    queries, keys = query.shape[-2], key.shape[-2]
+    most = max(1, _CELLS // (query.shape[:-2].numel() * keys))
+    # Weights that are dropped at random are drawn for all rows together.
+    if queries <= most or dropout:
+        return _some_rows(query, key, value, mask, dropout or 0.0, bool(causal), **options)
+    parts = []
+    for begin in range(0, queries, most):
+        rows = slice(begin, min(begin + most, queries))
+        own = mask if mask is None or mask.ndim < 2 or mask.shape[-2] == 1 else mask[..., rows, :]
+        if causal:
+            own = torch.ones(rows.stop - begin, keys, dtype=torch.bool, device=query.device).tril(begin)
+        parts.append(_some_rows(query[..., rows, :], key, value, own, 0.0, False, **options))
+    return torch.cat(parts, -2)
+
+
+def _some_rows(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, dropout: float, causal: bool, **options: Any
+) -> Tensor:
     if mask is not None and mask.dtype == torch.bool:
         mask = torch.zeros_like(mask, dtype=query.dtype).masked_fill(~mask, -torch.inf)
     context: Tensor = torch.ops.aten._scaled_dot_product_attention_math(
-        query, key, value, mask, dropout or 0.0, bool(causal),
-        scale=kwargs.get("scale"), enable_gqa=kwargs.get("enable_gqa", False),
-    )[0]  # fmt: skip
+        query, key, value, mask, dropout, causal, **options
+    )[0]
     return context
 
 
