@@ -1,5 +1,7 @@
 """Attention in plain operations, some rows at a time, is what it is all at once."""
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
@@ -15,7 +17,7 @@ def given(heads: int, rows: int) -> Tensor:
     return torch.randn(2, heads, rows, 5, dtype=torch.float64, generator=generator)
 
 
-MASKS = {
+MASKS: dict[str, dict[str, Any]] = {
     "none": {},
     "causal": {"is_causal": True},
     "cells": {"attn_mask": torch.rand(QUERIES, KEYS, generator=torch.Generator().manual_seed(0)) < 0.7},
@@ -34,10 +36,13 @@ def test_rows_at_a_time_are_all_rows(mask: str, monkeypatch: pytest.MonkeyPatch)
                 query, key, value, enable_gqa=True, scale=0.3, **MASKS[mask]
             )
 
-    whole, moved = torch.func.jvp(attended, (query,), (query.cos(),))
+    def moving() -> tuple[Any, ...]:
+        return torch.func.jvp(attended, (query,), (query.cos(),))
+
+    whole, moved = moving()
     # Three rows of all texts and heads at once.
     monkeypatch.setattr(plain_attention, "_CELLS", 2 * 4 * KEYS * 3)
-    in_parts, moved_in_parts = torch.func.jvp(attended, (query,), (query.cos(),))
+    in_parts, moved_in_parts = moving()
     torch.testing.assert_close(in_parts, whole, atol=1e-14, rtol=0)
     torch.testing.assert_close(moved_in_parts, moved, atol=1e-14, rtol=0)
 
@@ -47,7 +52,7 @@ def test_of_a_long_text_no_whole_map_is_held() -> None:
     largest = 0
 
     class Watched(torch.utils._python_dispatch.TorchDispatchMode):
-        def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
             nonlocal largest
             made = func(*args, **(kwargs or {}))
             for one in made if isinstance(made, (tuple, list)) else [made]:

@@ -22,10 +22,10 @@ _HOLDS_MORE = re.compile("model|encoder|decoder")
 class Frame:
     """One running call of a module.
 
-    `output` is what its forward returned, before the hooks of others changed it; `kept` the numbers of that, of a module
-    with such hooks around the output projection. `reads_context`: the attention output
-    is the one tensor it was given; `reads_twice`: more than one linear map inside it took that. `encloses`: the output
-    projection ran inside it. `calls`: the attention calls seen in it, of the `softmaxes` that it ran; `products`: how
+    `output` is what its forward returned, before the hooks of others changed it; `kept` the numbers of that, of a
+    module with such hooks around the output projection. `reads_context`: the attention output is the one tensor it was
+    given; `reads_twice`: more than one linear map inside it took that. `encloses`: the output projection ran inside
+    it. `calls`: the attention calls seen in it, of the `softmaxes` that it ran; `products`: how
     many of batches of matrices; `scores`: what `softmax.py` notes of those. `block`: which call it is among those of
     the stack of layers that it belongs to, from 0.
     """

@@ -134,8 +134,8 @@ class Projection:
         elif not self._is_own(frame) and not _same(self._behind, after):
             replaced = type(frame.module).__module__.partition(".")[0] in self.own
             self.problem = (
-                f"the forward of {frame} was replaced, or all modules have hooks, and behind a residual or a norm nobody"
-                " can tell what that changes"
+                f"the forward of {frame} was replaced, or all modules have hooks, and behind a residual or a norm"
+                " nobody can tell what that changes"
                 if replaced
                 else f"{frame} around it returns something else than the attention that it holds"
             )
