@@ -330,6 +330,19 @@ def test_who_only_looks_at_an_attention_block_changes_nothing(family: str) -> No
         assert torch.equal(one.projection, other.projection)
 
 
+def test_a_hook_at_one_place_of_a_long_text_is_refused() -> None:
+    model = tiny("Llama")
+
+    def patch(module: Any, args: Any, output: Tensor) -> Tensor:
+        changed = output.clone()
+        changed[:, 50:51] = 1.0  # more places than are tried, and none of them
+        return changed
+
+    model.model.layers[1].self_attn.o_proj.register_forward_hook(patch)
+    with pytest.raises(identiscope.CaptureError, match="no affine map that is the same for all positions"):
+        identiscope.trace(model, list(range(20, 80)))
+
+
 def test_what_a_hook_writes_in_place_is_part_of_the_map() -> None:
     for name in ("model.layers.0.self_attn", "model.layers.0.self_attn.o_proj"):
         model = tiny("Llama")
