@@ -10,6 +10,7 @@ import pytest
 import torch
 import transformers
 
+import every_family
 import identiscope
 from identiscope.capture import half_precision
 from identiscope.capture.room import kept_numbers
@@ -77,6 +78,18 @@ def test_a_trace_that_does_not_fit_is_not_begun(tmp_path: Path, monkeypatch: pyt
     assert not ran
     identiscope.trace(model, words(29))
     assert kept_numbers(None) == 0 and kept_numbers(SimpleNamespace(hidden_size=4)) == 0
+
+
+def test_layers_of_different_sizes_are_counted_each_for_itself() -> None:
+    model = every_family.build("gemma4_text")
+    found = identiscope.trace(model, list(range(5, 14)))
+    kept = [
+        tensor.numel()
+        for site in found.sites
+        for tensor in (site.query, site.key, site.value, site.context)
+        if tensor is not None
+    ]
+    assert kept_numbers(model.config) * 9 == sum(kept) + sum(state.numel() for state in found.hidden_states[1:])
 
 
 def test_maps_that_do_not_fit_are_not_formed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -41,6 +41,11 @@ class Batch:
         """How many texts."""
         return len(self.labels)
 
+    @property
+    def is_padded(self) -> bool:
+        """Whether any text has positions that are no tokens of it."""
+        return not all(self._is_unpadded(*stream) for labels in self.labels for stream in labels.items())
+
     def length(self, stream: str) -> int | None:
         """How many positions a stream has, padding included; None if that cannot be told from the arguments."""
         ids = self.arguments.get("decoder_input_ids" if stream == "decoder" else "input_ids")

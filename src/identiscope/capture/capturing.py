@@ -78,6 +78,8 @@ def trace(
     target: for an encoder–decoder, the text the decoder has been given. layers, heads: keep only these.
     truncate: cut a text that is too long, and count the tokens cut, instead of refusing it.
     """
+    from identiscope.capture.padding import passes
+
     loaded = load(model)
     many = is_many(text)
     texts = list(text) if many else [text]
@@ -92,8 +94,8 @@ def trace(
     for begin in range(0, max(len(texts), 1), max(batch_size, 1)):
         part = slice(begin, begin + max(batch_size, 1))
         batch = encode(loaded, texts[part], targets=targets[part], truncate=truncate)
-        for each in batch.passes():
-            traces += _trace_batch(loaded, each, layers, heads)
+        for each in passes(loaded, batch):
+            traces += trace_batch(loaded, each, layers, heads)
     return traces if many or len(traces) > 1 else traces[0]
 
 
@@ -101,7 +103,7 @@ def retrace(before: Trace, model: Model) -> Trace:
     """The input of a trace, once more, in another model that takes the same."""
     if before.batch is None:
         raise InputError("a trace made from arrays has no input that a model could be given.")
-    return _trace_batch(model, before.batch, None, None)[0]
+    return trace_batch(model, before.batch)[0]
 
 
 def stream(
@@ -146,7 +148,10 @@ def _check_choice(choice: Any, name: str) -> None:
         )
 
 
-def _trace_batch(model: Model, batch: Batch, layers: Sequence[int] | None, heads: Sequence[int] | None) -> list[Trace]:
+def trace_batch(
+    model: Model, batch: Batch, layers: Sequence[int] | None = None, heads: Sequence[int] | None = None
+) -> list[Trace]:
+    """The traces of texts that run together."""
     check_room(model, batch)
     running = twin(model)
     with torch.no_grad(), EmbeddingNorms(running.module) as norms, watching(running.module) as watcher:
@@ -224,6 +229,11 @@ def _streams(
         if labels is not None and layers and layers[0].shape[1] not in (batch.length(name), len(labels.positions)):
             labels = None  # the model has put positions of its own among those of the text
         padded = labels is not None and bool(layers) and len(labels.positions) != layers[0].shape[1]
+        if padded and len({layer.shape[1] for layer in layers}) > 1:
+            raise CaptureError(
+                f"the layers of {model.name} have different lengths, and which of their positions are padding is not"
+                " known. Give one text at a time."
+            )
         places = torch.tensor(labels.positions) if labels is not None and padded else slice(None)
         states = tuple(_kept(model, layer[text, places]) for layer in layers)
         norm = norms.of(layers)

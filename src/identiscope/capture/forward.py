@@ -16,6 +16,7 @@ from identiscope.capture.models import Model
 from identiscope.errors import IdentiscopeError, InputError
 from identiscope.linalg.free_memory import free_memory, in_words, is_out_of_memory
 
+_OF_TEXTS = (streams.MAIN, "encoder", "decoder")
 _PLAIN_LAYERS = (nn.TransformerEncoderLayer, nn.TransformerDecoderLayer, nn.RNNBase)
 
 
@@ -98,7 +99,16 @@ def _transformers(model: Model, arguments: Mapping[str, Tensor]) -> Forward:
     given = {name: value for name, value in arguments.items() if name in accepted or name not in optional}
     outputs = model.module(**given, **options)
     logits = getattr(outputs, "logits", None)
-    return Forward(logits if isinstance(logits, Tensor) else None, streams.hidden_states(outputs))
+    states = streams.hidden_states(outputs)
+    if "input_ids" in given:
+        # Several copies of each token's state, in an axis before the texts, are none that could be told apart here.
+        texts = len(given["input_ids"])
+        states = {
+            name: layers
+            for name, layers in states.items()
+            if name not in _OF_TEXTS or all(layer.dim() == 3 and len(layer) == texts for layer in layers)
+        }
+    return Forward(logits if isinstance(logits, Tensor) else None, states)
 
 
 def _plain(module: nn.Module, arguments: Mapping[str, Tensor]) -> Forward:

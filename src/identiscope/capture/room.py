@@ -32,15 +32,29 @@ def kept_numbers(config: Any) -> int:
     )
     if not (layers and width and heads):
         return 0
-    channels = _count(config, "head_dim") or width // heads
-    value_heads = _count(config, "num_key_value_heads") or heads
     # Query and context, key and value, and a hidden state; the logits once.
     logits = _count(config, "vocab_size") if _has_logits(config) else 0
-    return layers * (2 * channels * (heads + value_heads) + width) + logits
+    return sum(_of_layer(one, width, heads) for one in _layers(config, layers)) + logits
+
+
+def _layers(config: Any, layers: int) -> list[Any]:
+    """The configuration of each layer; where layers differ, what they differ in is not in the model's own."""
+    each = list(getattr(config, "per_layer_config", None) or ())
+    return each if len(each) == layers else [config] * layers
+
+
+def _of_layer(config: Any, width: int, heads: int) -> int:
+    heads = _count(config, "num_attention_heads") or heads
+    channels = _count(config, "head_dim") or width // heads
+    value_heads = _count(config, "num_key_value_heads") or heads
+    return 2 * channels * (heads + value_heads) + width
 
 
 def _count(config: Any, name: str) -> int:
-    number = getattr(config, name, None)
+    try:
+        number = getattr(config, name, None)
+    except RuntimeError:  # transformers, of what differs between layers
+        return 0
     return number if isinstance(number, int) and number > 0 else 0
 
 

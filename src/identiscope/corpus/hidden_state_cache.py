@@ -26,6 +26,7 @@ from identiscope.capture.forward import forward
 from identiscope.capture.inputs import encode
 from identiscope.capture.models import Model
 from identiscope.capture.norms import EmbeddingNorms
+from identiscope.capture.padding import pads_well
 from identiscope.capture.twin import twin
 from identiscope.corpus.readers import Text, token_tags
 from identiscope.errors import CaptureError, InputError
@@ -141,6 +142,8 @@ def capture_hidden_states(
                 " this one."
             )
         return kept
+    if batch_size > 1 and not pads_well(model):
+        batch_size = 1
     make_directory(directory)
     if any(path.name != "tokens.json" and not path.name.endswith(".npy") for path in _kept(directory)):
         raise InputError(f"{directory} holds other files; name an empty directory for hidden states.")

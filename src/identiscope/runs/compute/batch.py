@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from time import perf_counter
 from typing import Any
 
@@ -16,6 +17,7 @@ from identiscope.capture.capturing import QUICK_ROWS, trace
 from identiscope.capture.forward import try_forward
 from identiscope.capture.inputs import TokenRow, encode
 from identiscope.capture.models import Model
+from identiscope.capture.padding import pads_well
 from identiscope.capture.sorting import in_words, places_of
 from identiscope.capture.twin import twin
 from identiscope.capture.watch.calls import Call
@@ -66,6 +68,11 @@ class Worker:
     options: RunOptions
     shape: Shape
     products: dict[int, HeadProducts] = field(default_factory=dict)
+
+    @cached_property
+    def batch_size(self) -> int:
+        """How many texts run together: one, where padding would change what they give."""
+        return self.options.batch_size if self.options.batch_size > 1 and pads_well(self.model) else 1
 
     def of_layer(self, call: Call, layer: int) -> HeadProducts:
         """The products of a layer, from the first call that shows them."""

@@ -27,7 +27,7 @@ def run_costs(worker: Worker, task: ShardTask, texts: int, workers: int) -> RunC
     options = worker.options
     measured = measured_task(worker, task).measured
     assert measured is not None
-    made = batches(measured, options.batch_size)
+    made = batches(measured, worker.batch_size)
     if not made:
         return None
     numbers = made[len(made) // 2]

@@ -56,7 +56,7 @@ def compute_shard(worker: Worker, task: ShardTask, moved: Moved | None = None) -
     row_of_text: dict[int, tuple[Computed, int]] = {}
     subspaces: dict[int, SharedSubspace] = {}
     by_text = bool(trace_methods(options))
-    for numbers in batches(measured, options.batch_size):
+    for numbers in batches(measured, worker.batch_size):
         tokens = [measured[number].tokens for number in numbers]
         traced = partial(_one_moved, moved, tokens) if by_text and moved is not None else None
         computed = compute_batch(worker, rows_of(measured, numbers), traced)
