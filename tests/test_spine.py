@@ -317,6 +317,14 @@ def test_a_report_has_it(toy: Method, tiny: str, tmp_path: Path) -> None:
     assert toy.name in written or f'"title":"{toy.name.replace("_", " ").capitalize()}' in written
 
 
+def test_a_server_offers_it(toy: Method) -> None:
+    from identiscope.views.server.questions import choices, read_question
+
+    (offered,) = [one for one in choices() if one.name == toy.name]
+    assert toy.says in offered.note and offered.group == toy.family.says
+    assert read_question({"model": 0, "text": "words", "methods": [toy.name]}, 1, 99).methods == (toy.name,)
+
+
 def test_two_of_a_kind_are_compared(tiny: str) -> None:
     with registered(TOYS["toy_half"]):
         done = command("compare", tiny, words(9), "--methods", "attention,toy_half")

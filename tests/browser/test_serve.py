@@ -11,6 +11,7 @@ pytest.importorskip("uvicorn", reason="the extra serve is not installed")
 
 import identiscope
 from browser.conftest import Visit, until
+from identiscope.methods.registry import METHODS
 from identiscope.reports.live import live, served_model
 from identiscope.views.page.data import empty_page
 from identiscope.views.page.plain import table_section
@@ -64,7 +65,7 @@ def shown(tab: Any, side: int = 0) -> None:
 
 
 def choose(tab: Any, *methods: str) -> None:
-    for box in tab.locator(".method input[type=checkbox]").all():
+    for box in tab.locator(".method:not(.other) input[type=checkbox]").all():
         box.set_checked(box.get_attribute("name") in methods)
 
 
@@ -92,6 +93,20 @@ def test_a_text_is_computed_and_shown(opened: Any, minilm: identiscope.Model) ->
         span = "effective_simplex_span"
         assert np.abs(kept - true[span].values).max() <= stated[span]
     assert tab.evaluate("identiscope.sides[0].pane.viewer().timing.threaded")
+
+
+def test_every_method_is_offered(opened: Any) -> None:
+    tab = opened()
+    offered = {box.get_attribute("name") for box in tab.locator(".other input").all()}
+    assert offered == {*METHODS} - {"canonical", "hidden_token_attribution"}
+    tab.fill("textarea >> nth=0", "A short text.")
+    choose(tab)
+    tab.click(".others summary")
+    tab.check(".other input[name=head_role]")
+    assert fits(tab)
+    tab.click("button.main")
+    shown(tab)
+    assert tab.locator("#head-role").count() == 1
 
 
 def test_more_is_computed_for_what_is_looked_at(opened: Any) -> None:

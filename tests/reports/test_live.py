@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+import contract
 import families
 import identiscope
 from identiscope.errors import InputError
@@ -54,6 +55,22 @@ def test_methods(compute: Compute) -> None:
     assert [layer["canonical"]["heads"] for layer in heads(page)["layers"]] == [[0, 1, 2, 3]] * 2
     shown: Any = page.section("attribution")["data"]
     assert shown["rows"] == [0, 1] and "attribution.values" in page.chunks
+
+
+def test_any_method_gets_a_section(compute: Compute, page: Page) -> None:
+    made = compute(Question(0, TEXT, methods=("head_sink", "attention_alternative")), tell)
+    assert {"attention", "head-sink", "attention-alternative"} <= set(made.names)
+    assert "head-sink" in compute(Question(0, TEXT, methods=("head_sink",), base=page), tell).names
+
+
+@pytest.mark.parametrize("attention", ["encoder-self", "decoder-self", "cross"])
+def test_methods_are_asked_of_the_attention_that_the_page_is_about(attention: str) -> None:
+    asked: Any = {"with_verdict": False, "canonical": "none", "methods": ["null", "attention_alternative"]}
+    traced = contract.trace(contract.CASES["cross attention"])
+    page = report_page(traced, attention=attention, **asked)
+    shown: Any = page.section("null")["data"]
+    (site, *_) = (one for one in traced.sites if one.kind == attention)
+    assert (len(shown["rows"]), len(shown["columns"])) == (site.queries, site.keys)
 
 
 def test_a_text_of_more_than_the_most_tokens_is_cut_where_that_was_asked_for(model: identiscope.Model) -> None:

@@ -14,11 +14,11 @@ from identiscope.capture.words import precision_in_words
 from identiscope.errors import InputError
 from identiscope.linalg.jacobian.forward_mode import told_of_waiting
 from identiscope.progress import Progress, tell
-from identiscope.reports.reporting import report_page
+from identiscope.reports.reporting import place_of, report_page
 from identiscope.views.page.attention_section import with_attention_of
 from identiscope.views.page.data import Page
 from identiscope.views.page.results import with_result
-from identiscope.views.server.questions import Compute, Question, ServedModel
+from identiscope.views.server.questions import ATTRIBUTION, CANONICAL, VERDICT, Compute, Question, ServedModel
 
 #: The section that has the heads of the text, as `report_page` names it.
 HEADS = "attention"
@@ -38,17 +38,16 @@ def live(models: Sequence[Model], most_tokens: int = 1024, truncate: bool = Fals
         tell(progress, "reading the text", 0, 1)
         traced = _traced(model, question, most_tokens, truncate)
         if question.base is not None:
-            return _with_more(question.base, model, traced, question, progress)
-        results = _results(model, traced, question, progress)
+            return _with_more(question.base, traced, question, progress)
         page = report_page(
             traced,
             attention=question.attention,
-            with_verdict="verdict" in question.methods,
-            canonical="all" if "canonical" in question.methods else "auto",
+            with_verdict=VERDICT in question.methods,
+            canonical="all" if CANONICAL in question.methods else "auto",
             title=_label(model),
             progress=progress,
         )
-        return _with_results(page, results)
+        return _with_results(page, traced, question, progress)
 
     return compute
 
@@ -85,31 +84,37 @@ def _traced(model: Model, question: Question, most_tokens: int, truncate: bool) 
     return traced
 
 
-def _results(model: Model, traced: Trace, question: Question, progress: Progress) -> dict[str, xr.Dataset]:
-    """What was asked for beside the maps, by the name that it was asked by."""
-    if "attribution" not in question.methods:
-        return {}
-    tell(progress, "attribution", 0, 1)
-    with told_of_waiting(lambda: tell(progress, "waiting for another attribution", 0, 1)):
-        return {"attribution": _attribution(traced, question.directions, progress)}
+def _with_results(page: Page, traced: Trace, question: Question, progress: Progress) -> Page:
+    """The page with a section of each method that was asked for beside the maps.
 
-
-def _with_results(page: Page, results: dict[str, xr.Dataset]) -> Page:
-    """Sections are named as they were asked for, so that the browser knows what it has."""
-    for name, result in results.items():
-        page = with_result(page, result, name)
+    Sections are named as they were asked for, so that the browser knows what it has.
+    """
+    for name in question.methods:
+        if name not in (VERDICT, CANONICAL):
+            page = with_result(page, _result(name, page, traced, question, progress), name)
     return page
 
 
-def _attribution(traced: Trace, directions: int, progress: Progress) -> xr.Dataset:
+def _result(name: str, page: Page, traced: Trace, question: Question, progress: Progress) -> xr.Dataset:
+    """What one method says; where it is of one head, of that which the page shows first."""
+    words = name.replace("_", " ")
+
     def moved(done: int, total: int) -> None:
         # Said again, since it may have been waited for another.
-        tell(progress, "attribution", done, total)
+        tell(progress, words, done, total)
 
-    return ask("hidden_token_attribution", traced, mode="estimate", probes=directions, progress=moved)
+    options: dict[str, Any] = {"mode": "estimate", "probes": question.directions}
+    if name != ATTRIBUTION:
+        heads: Any = page.section(HEADS)["data"]
+        start, layer = heads["start"], heads["layers"][0]
+        place = (start["layer"], start["head"]) if start else (layer["layer"], layer["heads"][0])
+        options = place_of(name, place, {"attention": question.attention})
+    tell(progress, words, 0, 1)
+    with told_of_waiting(lambda: tell(progress, f"waiting for another {ATTRIBUTION}", 0, 1)):
+        return ask(name, traced, progress=moved, **options)
 
 
-def _with_more(base: Page, model: Model, traced: Trace, question: Question, progress: Progress) -> Page:
+def _with_more(base: Page, traced: Trace, question: Question, progress: Progress) -> Page:
     """The page with canonical maps and intervals added, layer by layer, and results; the rest of it as it was."""
     page = base
     heads: Any = base.section(HEADS)["data"]
@@ -131,4 +136,4 @@ def _with_more(base: Page, model: Model, traced: Trace, question: Question, prog
             intervals=[place for place in question.intervals if place[0] == layer],
         )  # fmt: skip
         page = with_attention_of(page, HEADS, part.taken(HEADS))
-    return _with_results(page, _results(model, traced, question, progress))
+    return _with_results(page, traced, question, progress)

@@ -1,6 +1,6 @@
 """From a model and a text to a page: the analysis, its verdict in words, and the maps, for a report or a notebook."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,6 +13,7 @@ from identiscope.capture import Trace, load, trace
 from identiscope.errors import InputError
 from identiscope.judge.verdict import Verdict, verdict
 from identiscope.methods.fields import chosen_sites
+from identiscope.methods.kinds import CHOICES
 from identiscope.methods.registry import method
 from identiscope.progress import Progress, say, tell
 from identiscope.reports.layer_arrays import report_layers
@@ -133,17 +134,18 @@ def report_page(
         shares=shares,
     )
     asked = []
+    of = (sites[0].layer, sites[0].heads[0]) if first is None else first[:2]
     for done, name in enumerate(methods):
         tell(progress, name.replace("_", " "), done, len(methods))
-        asked.append(ask(name, traced, **_place(name, first, sites)))
+        asked.append(ask(name, traced, **place_of(name, of, where)))
     return with_results(page.with_section(section), [*results, *asked])
 
 
-def _place(name: str, first: tuple[int, int, int] | None, sites: Sequence[Any]) -> dict[str, Any]:
-    """The head that a method of one head is asked of: that of the loosest weight."""
-    if method(name).family.scope != "head":
-        return {}
-    return {"layer": first[0], "head": first[1]} if first else {"layer": sites[0].layer, "head": sites[0].heads[0]}
+def place_of(name: str, place: tuple[int, int], where: Mapping[str, Any]) -> dict[str, Any]:
+    """Where a method is asked: in the attention that the page is about, and of this (layer, head) if it is of one."""
+    one = method(name)
+    known = {"layer": place[0], "head": place[1], **where}
+    return {option: known[option] for option in CHOICES[one.family.scope] if option in known}
 
 
 def _results(given: Any) -> list[xr.Dataset]:

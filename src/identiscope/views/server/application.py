@@ -8,7 +8,7 @@ import asyncio
 import json
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import cache, partial
 from importlib.resources import files
 from typing import Any
@@ -28,6 +28,7 @@ from identiscope.views.server.questions import (
     Compute,
     Question,
     ServedModel,
+    choices,
     read_more,
     read_question,
 )
@@ -147,10 +148,11 @@ async def asset(request: Request) -> Response:
 
 
 async def site(request: Request, *, served: Served, pages: Pages) -> Response:
-    """What there is: models by number, a run, limits."""
+    """What there is: models by number, what can be asked for, a run, limits."""
     return JSONResponse(
         {
             "models": [{"name": model.name, "target": model.target, "where": model.where} for model in served.models],
+            "methods": [asdict(one) for one in choices()],
             "run": served.run is not None,
             "sample": served.sample,
             "longest_text": served.longest_text,

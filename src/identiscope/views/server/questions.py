@@ -5,11 +5,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from identiscope.errors import InputError
+from identiscope.methods.kinds import KINDS as KINDS_OF_METHODS
+from identiscope.methods.registry import METHODS, method
 from identiscope.progress import Progress
 from identiscope.views.page.data import Page
 
-#: What a text can be asked to be shown with, beside its maps.
-METHODS = ("verdict", "canonical", "attribution")
+#: What is asked for by a name, and is not shown as a section of its method.
+VERDICT, CANONICAL, ATTRIBUTION = "verdict", "canonical", "attribution"
 
 KINDS = ("encoder-self", "decoder-self", "cross")
 
@@ -18,6 +20,36 @@ DIRECTIONS = (2, 64)
 
 #: How many heads and rows one question may name.
 MOST_PLACES = 64
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What a text can be asked to be shown with, beside its maps.
+
+    text and note: in words. on: unless asked otherwise. group: what the kind of it gives; none for what stands first.
+    """
+
+    name: str
+    text: str
+    note: str
+    on: bool = False
+    group: str = ""
+
+
+def choices() -> list[Choice]:
+    """What can be asked for: what belongs to the maps of a page, then every other method, by its kind."""
+    first = [
+        Choice(VERDICT, "Verdict", "what is real, in words, with the ranges of some weights", on=True),
+        Choice(CANONICAL, "Canonical maps of all heads", "the one map that stands for all with the same output"),
+        Choice(ATTRIBUTION, "Hidden Token Attribution", "what each hidden token is made of (eq. 11), estimated"),
+    ]
+    shown = {method(one.name).name for one in first if one.name != VERDICT}
+    others = [one for kind in KINDS_OF_METHODS for one in METHODS.values() if one.kind == kind]
+    return first + [
+        Choice(one.name, one.name.replace("_", " ").capitalize(), f"{one.says} ({one.paper})", group=one.family.says)
+        for one in others
+        if one.name not in shown
+    ]
 
 
 @dataclass(frozen=True)
@@ -37,7 +69,7 @@ class Question:
     text: str
     target: str | None = None
     attention: str | None = None
-    methods: tuple[str, ...] = ("verdict",)
+    methods: tuple[str, ...] = (VERDICT,)
     directions: int = 8
     canonical: tuple[tuple[int, int], ...] = ()  # (layer, head)
     intervals: tuple[tuple[int, int, int], ...] = ()  # (layer, head, row)
@@ -57,7 +89,7 @@ def read_question(given: Any, models: int, longest: int) -> Question:
     if attention is not None and attention not in KINDS:
         raise InputError(f"attention must be one of {', '.join(KINDS)}.")
     text = _text(fields["text"], "text", longest)
-    methods = _methods(fields.get("methods", ["verdict"]))
+    methods = _methods(fields.get("methods", [VERDICT]))
     return Question(model, text, target, attention, methods, _directions(fields))
 
 
@@ -101,8 +133,9 @@ def _whole(value: Any, name: str, least: int, most: int) -> int:
 
 
 def _methods(value: Any) -> tuple[str, ...]:
-    if not isinstance(value, list) or not all(one in METHODS for one in value):
-        raise InputError(f"methods must be a list of some of {', '.join(METHODS)}.")
+    known = [one.name for one in choices()]
+    if not isinstance(value, list) or not all(one in known for one in value):
+        raise InputError(f"methods must be a list of some of {', '.join(known)}.")
     return tuple(dict.fromkeys(value))
 
 

@@ -7,22 +7,6 @@ import { comparison } from "./serve_comparison.js";
 import { makePane } from "./serve_pane.js";
 import { makeSide } from "./serve_side.js";
 
-const METHODS = [
-  { name: "verdict", text: "Verdict", note: "what is real, in words, with the ranges of some weights", on: true },
-  {
-    name: "canonical",
-    text: "Canonical maps of all heads",
-    note: "the one map that stands for all with the same output",
-    on: false,
-  },
-  {
-    name: "attribution",
-    text: "Hidden Token Attribution",
-    note: "what each hidden token is made of (eq. 11), estimated",
-    on: false,
-  },
-];
-
 /** @param {HTMLElement} root @param {import("./serve_client.js").Site} site */
 function openServer(root, site) {
   const preference = matchMedia("(prefers-color-scheme: dark)");
@@ -110,20 +94,21 @@ function openServer(root, site) {
   if (site.models.length > 1) sides[1].model.value = "1";
   sides[1].adapt();
 
-  const boxes = METHODS.map(({ name, text, note, on }) => {
+  const boxes = site.methods.map(({ name, text, note, on, group }) => {
     const box = /** @type {HTMLInputElement} */ (html("input", { type: "checkbox", name, checked: on }));
     const extra = name === "attribution" ? html("span", { class: "directions" }, directions, "directions") : null;
-    return {
-      name,
-      box,
-      element: html(
-        "div",
-        { class: "method" },
-        html("label", {}, box, html("b", {}, text), html("span", { class: "hint" }, note)),
-        extra,
-      ),
-    };
+    const label = html("label", {}, box, html("b", {}, text), html("span", { class: "hint" }, note));
+    return { name, box, group, element: html("div", { class: group ? "method other" : "method" }, label, extra) };
   });
+  /** @param {string} group */
+  const inGroup = (group) => boxes.filter((one) => one.group === group).map(({ element }) => element);
+  const groups = [...new Set(boxes.map(({ group }) => group))].filter(Boolean);
+  const others = html(
+    "details",
+    { class: "others" },
+    html("summary", {}, "Other methods"),
+    ...groups.map((group) => html("fieldset", {}, html("legend", {}, group), ...inGroup(group))),
+  );
   const compute = html("button", { type: "button", class: "main", onclick: () => start() }, "Compute");
   const cancel = html(
     "button",
@@ -150,7 +135,8 @@ function openServer(root, site) {
     "section",
     { class: "ask", "aria-label": "Ask" },
     sidesHolder,
-    html("fieldset", {}, html("legend", {}, "Compute maps of all heads, and"), ...boxes.map(({ element }) => element)),
+    html("fieldset", {}, html("legend", {}, "Compute maps of all heads, and"), ...inGroup("")),
+    others,
     html(
       "div",
       { class: "actions" },

@@ -1,7 +1,8 @@
 /** Asks the server: computations whose news come as a stream, and the pages that come of them. */
 
 /**
- * @typedef {{models: {name: string, target: boolean, where: string}[], run: boolean, sample: string,
+ * @typedef {{name: string, text: string, note: string, on: boolean, group: string}} Choice
+ * @typedef {{models: {name: string, target: boolean, where: string}[], methods: Choice[], run: boolean, sample: string,
  *   longest_text: number, directions: number[]}} Site
  * @typedef {{state: string, before: number, what: string, done: number, total: number}} News
  */
