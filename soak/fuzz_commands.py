@@ -47,7 +47,7 @@ COMMANDS: dict[str, tuple[str, int]] = {
     "methods": ("", 1),
     "run": ("model file.txt --out new-run --limit 2", 4),
     "tokens": ("model file.txt --probe naive --folds 2 --out new-tokens --experiment same-layer", 1),
-    "fine-tune": ("model table.tsv new-tuned --epochs 1 --limit 6", 1),
+    "fine-tune": ("model table.tsv --out new-tuned --epochs 1 --limit 6", 1),
     "structure": ("model file.txt --limit 2 --layers 0 --heads 0 --out new-structure --all-texts", 1),
     "reverse-demo": (
         "--out new-reverse --length 3 --vocabulary 2 --width 2 --steps 1 --samples 2 --texts 1 --sets 2 --batch-size 2",

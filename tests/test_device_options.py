@@ -119,7 +119,7 @@ def test_commands_about_a_corpus(folder: Path, corpus: Path, tmp_path: Path, mon
                       "--perturb", "1.2", "--sets", "2"],
         "tokens": ["tokens", str(folder), str(corpus), "--columns", "text", "--folds", "1",
                    "--probe", "naive", "--experiment", "same-layer"],
-        "fine-tune": ["fine-tune", str(folder), str(corpus), "tuned", "--columns", "text", "--epochs", "1"],
+        "fine-tune": ["fine-tune", str(folder), str(corpus), "--out", "tuned", "--columns", "text", "--epochs", "1"],
     }.items():  # fmt: skip
         (tmp_path / name).mkdir()
         (here, there), (files, others) = both(tmp_path / name, monkeypatch, *arguments)
@@ -187,7 +187,7 @@ def test_every_command_that_loads_a_model_refuses_a_device_that_is_not_there(
     name: str, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    given = {"structure": [str(corpus)], "tokens": [str(corpus)], "fine-tune": [str(corpus), "out"]}
+    given = {"structure": [str(corpus)], "tokens": [str(corpus)], "fine-tune": [str(corpus), "--out", "out"]}
     given |= {each: [str(corpus), "-o", "out"] for each in ("run", "heads", "judge")}
     given["rewrite"] = ["value_bias", "-o", "out"]
     given["compare"] = ["--methods", "attention,effective"]

@@ -40,7 +40,7 @@ def refused(folder: Path, *arguments: str) -> str:
     "command",
     [
         ["tokens", "@model", "@texts.txt"],
-        ["fine-tune", "@model", "@table.tsv", "@tuned"],
+        ["fine-tune", "@model", "@table.tsv", "--out", "@tuned"],
         ["structure", "@model", "@texts.txt"],
         ["train-identifiable", "@table.tsv"],
     ],
@@ -56,12 +56,12 @@ def test_limits(folder: Path, command: list[str], limit: str) -> None:
     [
         (["tokens", "@model", "@texts.txt", "--out", "@file"], "is a file; give a directory"),
         (["structure", "@model", "@texts.txt", "--out", "@file"], "is a file; give a directory"),
-        (["fine-tune", "@model", "@table.tsv", "@file"], "is a file; give a directory"),
+        (["fine-tune", "@model", "@table.tsv", "--out", "@file"], "is a file; give a directory"),
         (["train-identifiable", "@table.tsv", "--out", "@file"], "is a file; give a directory"),
         (["reverse-demo", "--out", "@file"], "is a file; give a directory"),
         (["reverse-demo", "--out", "@" + "n" * 300], "longer than the file system takes"),
         (["tokens", "@model", "@texts.txt", "--out", "@" + "n" * 300], "longer than the file system takes"),
-        (["fine-tune", "@model", "@table.tsv", "@" + "n" * 300], "longer than the file system takes"),
+        (["fine-tune", "@model", "@table.tsv", "--out", "@" + "n" * 300], "longer than the file system takes"),
         (["attention", "@model", "w1 w2", "--out", "@model"], "is a directory; give a file"),
         (["attribution", "@model", "w1 w2", "--out", "@none/there"], "is no directory, or not writable"),
         (["attribution", "@model", "w1 w2", "--memory", "nan"], "not a finite number"),

@@ -43,6 +43,38 @@ def test_every_command_with_a_text_has_the_same_ways_to_give_it(name: str) -> No
     assert isinstance(flags["--text"], click.Option) and "whatever it looks like" in str(flags["--text"].help)
 
 
+#: Every command that takes a corpus, found by its parameters.
+WITH_CORPUS = sorted(
+    name
+    for name, command in main.commands.items()
+    if "corpus" in {one.name for one in command.params if isinstance(one, click.Argument)}
+)
+
+
+@pytest.mark.parametrize("name", WITH_CORPUS)
+def test_every_command_with_a_corpus_has_the_same_ways_to_give_it(name: str, tmp_path: Path) -> None:
+    assert len(WITH_CORPUS) >= 7
+    flags = {flag: one for one in main.commands[name].params for flag in one.opts}
+    assert flags["--file"].help == "Read CORPUS from this file, whatever its name." and {"--out", "-o"} <= {*flags}
+    file = tmp_path / "texts.txt"
+    file.write_text("w1 w2\n", encoding="utf-8")
+    model = [] if name == "train-identifiable" else ["minilm"]
+    both = invoke(name, *model, "pairs", "--file", str(file), "-o", str(tmp_path / "out"))
+    assert both.exit_code == 2 and "give CORPUS or --file, not both" in both.output
+    assert "CORPUS" in invoke(name, *model, "-o", str(tmp_path / "out")).output
+
+
+def test_a_corpus_given_as_a_file_is_that_file(model: str, tmp_path: Path) -> None:
+    (tmp_path / "texts.txt").write_text("w1 w2 w3\nw4 w5\n", encoding="utf-8")
+    given = ["--methods", "attention_rank", "--out"]
+    runs = [
+        invoke("run", model, *file, str(tmp_path / "texts.txt"), *given, str(tmp_path / name))
+        for name, file in (("one", []), ("other", ["--file"]))
+    ]
+    assert [done.exit_code for done in runs] == [0, 0] and runs[0].output.replace("one", "other") == runs[1].output
+    assert (tmp_path / "one" / "manifest.json").read_bytes() == (tmp_path / "other" / "manifest.json").read_bytes()
+
+
 @pytest.mark.parametrize("name", METHODS)
 def test_so_has_every_method(name: str) -> None:
     methods = main.get_command(click.Context(main), "method")
@@ -122,3 +154,8 @@ def test_kind_is_called_attention_now(model: str) -> None:
     for name in ("attention", "report", "structure"):
         shown = invoke(name, "--help").output
         assert "--attention" in shown and "--kind" not in shown
+
+
+def test_where_a_checkpoint_goes_is_called_out_now(model: str) -> None:
+    with pytest.warns(FutureWarning, match="DIRECTORY is called --out now"):
+        assert "there is no file" in str(invoke("fine-tune", model, "none.tsv", "tuned").exception)

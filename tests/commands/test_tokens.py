@@ -61,7 +61,7 @@ def test_the_recipe_is_an_option(corpus: Path, tmp_path: Path) -> None:
 
 
 def test_fine_tuned_against_not(corpus: Path, tmp_path: Path) -> None:
-    said = run(fine_tune, "minilm", corpus, tmp_path / "tuned", "--epochs", 1, "--limit", 12)
+    said = run(fine_tune, "minilm", corpus, "--out", tmp_path / "tuned", "--epochs", 1, "--limit", 12)
     assert "2 labels" in said and "held-out" in said
     compared = run(tokens, "minilm", corpus, "--out", tmp_path / "out", "--folds", 1, "--against", tmp_path / "tuned")
     assert "against" in compared and (tmp_path / "out" / "checkpoints.png").is_file()

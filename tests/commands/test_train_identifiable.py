@@ -50,7 +50,7 @@ def test_tables_plots_result_and_classifiers(corpus: Path, tmp_path: Path) -> No
 
 def test_a_test_file_and_a_choice_of_variants(corpus: Path, tmp_path: Path) -> None:
     said = run(
-        corpus, "--test", corpus, "--label", "kind", "--text", "sentence", "--variant", "added, small d_k",
+        corpus, "--test", corpus, "--label", "kind", "--columns", "sentence", "--variant", "added, small d_k",
         "--key-width", 1, "--limit", 50, "--out", tmp_path / "out", *QUICK,
     )  # fmt: skip
     assert "50 texts, 50 to test" in said and "added, small d_k" in said and "\nsmall d_k" not in said
@@ -60,5 +60,5 @@ def test_a_test_file_and_a_choice_of_variants(corpus: Path, tmp_path: Path) -> N
 def test_pairs_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "pairs.tsv"
     path.write_text("sentence1\tsentence2\tlabel\na b\tc d\t1\n", encoding="utf-8")
-    with pytest.raises(identiscope.InputError, match="name one column with --text"):
+    with pytest.raises(identiscope.InputError, match="name one column with --columns"):
         run(path)

@@ -1010,7 +1010,7 @@ def command_tokens(inputs: Inputs) -> Numbers:
 @case(TRAINED)
 def command_fine_tune(inputs: Inputs) -> Numbers:
     out = inputs.new("tuned")
-    said = invoke("fine-tune", inputs.path, _labelled_file(inputs), out, "--epochs", 1, "--batch-size", 4)
+    said = invoke("fine-tune", inputs.path, _labelled_file(inputs), "--out", out, "--epochs", 1, "--batch-size", 4)
     return {"said": numbers_in(said.replace(str(out), ""))}
 
 

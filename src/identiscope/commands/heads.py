@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from identiscope.commands.options import COUNT, SEED, analysis_options, loading, out_option
+from identiscope.commands.options import COUNT, SEED, analysis_options, corpus_options, loading, out_option
 from identiscope.commands.sections import listed
 from identiscope.files import printable
 
@@ -14,7 +14,7 @@ from identiscope.files import printable
 @listed("corpus", 20)
 @click.command("heads")
 @click.argument("model")
-@click.argument("corpus")
+@corpus_options
 @out_option("Directory for the page, tables and the Run.", required=True)
 @click.option("--conllu", type=click.Path(path_type=Path), help="Sentences with dependencies, for syntactic heads.")
 @click.option("--sentences", type=COUNT, metavar="N", help="Use only so many of them.")

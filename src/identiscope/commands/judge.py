@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from identiscope.commands.options import COUNT, analysis_options, loading, seed_option
+from identiscope.commands.options import COUNT, analysis_options, corpus_options, loading, seed_option
 from identiscope.commands.sections import listed
 from identiscope.judge.registry import TESTS
 
@@ -14,7 +14,7 @@ from identiscope.judge.registry import TESTS
 @listed("corpus", 20)
 @click.command("judge")
 @click.argument("model")
-@click.argument("corpus")
+@corpus_options
 @click.option("-o", "--out", type=click.Path(path_type=Path), required=True, help="Directory of what is found.")
 @click.option("--methods", default="fast", show_default=True, metavar="all|fast|NAME,…", help="Which methods.")
 @click.option("--tests", default="all", show_default=True, metavar="all|NAME,…", help=f"Some of {', '.join(TESTS)}.")
@@ -93,7 +93,7 @@ def _words(context: click.Context, model: str, corpus: str) -> list[str]:
         source = context.get_parameter_source(parameter.name or "")
         if isinstance(parameter, click.Option) and source is click.core.ParameterSource.COMMANDLINE:
             value, names = context.params[parameter.name or ""], parameter.opts
-            if parameter.name in ("out", "as_json"):
+            if parameter.name in ("out", "as_json", "file"):
                 continue
             if parameter.is_flag:
                 words.append((names if value else parameter.secondary_opts)[-1])

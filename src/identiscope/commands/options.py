@@ -144,6 +144,36 @@ def _ways_to_give_a_text(
     return command
 
 
+def corpus_options(command: Callable[..., None]) -> Callable[..., None]:
+    """CORPUS, or `--file`, of which one is given: the command gets a `corpus`."""
+
+    @wraps(command)
+    def with_corpus(*arguments: Any, corpus: str | None, **options: Any) -> None:
+        if corpus is None:
+            raise click.UsageError("give CORPUS (a file, or the name of a corpus) or --file.")
+        command(*arguments, corpus=corpus, **options)
+
+    return maybe_corpus_options(with_corpus)
+
+
+def maybe_corpus_options(command: Callable[..., None]) -> Callable[..., None]:
+    """The same where there may be none: the command gets a `corpus`, or None."""
+
+    @wraps(command)
+    def with_corpus(*arguments: Any, corpus: str | None, file: Path | None, **options: Any) -> None:
+        if corpus is not None and file is not None:
+            raise click.UsageError("give CORPUS or --file, not both.")
+        command(*arguments, corpus=corpus if file is None else str(file), **options)
+
+    for option in (
+        click.option("--file", type=click.Path(exists=True, path_type=Path),
+                     help="Read CORPUS from this file, whatever its name."),
+        click.argument("corpus", required=False),
+    ):  # fmt: skip
+        with_corpus = option(with_corpus)
+    return with_corpus
+
+
 DTYPES = ("float64", "float32", "float16", "bfloat16")
 #: The names of what `loading_options` and `analysis_options` give, which are those of `identiscope.load`.
 LOADING = ("revision", "trust_remote_code", "device", "dtype", "analysis_device")

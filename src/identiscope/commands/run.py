@@ -5,7 +5,13 @@ from typing import Any, NoReturn
 
 import click
 
-from identiscope.commands.options import analysis_options, heads_option, layers_option, loading
+from identiscope.commands.options import (
+    analysis_options,
+    heads_option,
+    layers_option,
+    loading,
+    maybe_corpus_options,
+)
 from identiscope.commands.sections import listed
 from identiscope.files import printable
 from identiscope.methods.registry import in_runs
@@ -14,7 +20,7 @@ from identiscope.methods.registry import in_runs
 @listed("corpus", 10)
 @click.command("run")
 @click.argument("model", required=False, metavar="MODEL")
-@click.argument("corpus", required=False, metavar="CORPUS")
+@maybe_corpus_options
 @click.option("-o", "--out", type=click.Path(path_type=Path), help="Directory of the Run.")
 @click.option("--verify", type=click.Path(path_type=Path), metavar="DIR",
               help="Compute nothing: read every byte of the Run in DIR and say all that is wrong with it.")  # fmt: skip

@@ -12,6 +12,7 @@ from identiscope.commands.options import (
     Finite,
     analysis_options,
     attention_option,
+    corpus_options,
     heads_option,
     layers_option,
     loading,
@@ -44,7 +45,7 @@ class Head(click.ParamType[tuple[int, int]]):
 @listed("corpus", 20)
 @click.command()
 @click.argument("model")
-@click.argument("corpus", type=click.Path(path_type=Path))
+@corpus_options
 @out_option("Directory for results and plots.", default=Path("structure"), show_default=True)
 @click.option("--columns", help="Columns with the text: one, or two for pairs, as sentence1,sentence2.")
 @click.option("--limit", type=COUNT, help="Use only so many texts.")
@@ -76,7 +77,7 @@ class Head(click.ParamType[tuple[int, int]]):
 @seed_option("clusters, perturbations and resampling")
 @click.option("--truncate", is_flag=True, help="Cut texts that are too long for the model.")
 @analysis_options
-def structure(model: str, corpus: Path, **options: Any) -> None:
+def structure(model: str, corpus: str, **options: Any) -> None:
     """Show what MODEL's attention maps on CORPUS have in common: W, pattern and shared subspace of every head.
 
     CORPUS is a .txt (a text a line), .tsv, .csv, .jsonl or .conllu file.

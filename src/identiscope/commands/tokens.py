@@ -10,9 +10,11 @@ from identiscope.commands.options import (
     LOADING,
     POSITIVE,
     Finite,
+    corpus_options,
     loading,
     loading_options,
     out_option,
+    renamed,
     seed_option,
 )
 from identiscope.commands.sections import listed
@@ -24,7 +26,7 @@ PROBES = ("naive", "linear", "mlp")
 @listed("explain", 20)
 @click.command()
 @click.argument("model")
-@click.argument("corpus", type=click.Path(path_type=Path))
+@corpus_options
 @out_option("Directory for hidden states, results, probes and plots.", default=Path("tokens"), show_default=True)
 @click.option("--experiment", "experiments", multiple=True, type=click.Choice(EXPERIMENTS),
               help="What to run; may be repeated.  [default: same-layer, across-layers, losses]")  # fmt: skip
@@ -54,7 +56,7 @@ PROBES = ("naive", "linear", "mlp")
 @click.option("--probes", "probe_file", type=click.Path(path_type=Path), help="Score CORPUS with probes saved earlier.")
 @click.option("--truncate", is_flag=True, help="Cut texts that are too long for the model.")
 @loading_options
-def tokens(model: str, corpus: Path, **options: Any) -> None:
+def tokens(model: str, corpus: str, **options: Any) -> None:
     """Can MODEL's hidden embeddings of CORPUS still be traced to their tokens?
 
     CORPUS is a .txt (a text a line), .tsv, .csv, .jsonl or .conllu file. Hidden states are captured once into the
@@ -166,8 +168,9 @@ def _score_new_text(cache: Any, path: Path, out: Path, screen: Any) -> None:
 @listed("papers", 40)
 @click.command("fine-tune")
 @click.argument("model")
-@click.argument("corpus", type=click.Path(path_type=Path))
-@click.argument("directory", type=click.Path(path_type=Path))
+@corpus_options
+@click.argument("directory", required=False, metavar="", type=click.Path(path_type=Path))
+@out_option("Directory for the checkpoint.")
 @click.option("--columns", help="Columns with the text: one, or two for pairs, as sentence1,sentence2.")
 @click.option("--label", default="label", show_default=True, help="Column with the label.")
 @click.option("--limit", type=COUNT, help="Use only so many texts.")
@@ -184,8 +187,11 @@ def _score_new_text(cache: Any, path: Path, out: Path, screen: Any) -> None:
 @click.option("--token", type=click.Choice(["first", "last"]), help="Which token the label is read from.")
 @seed_option("weights, batches and the held-out texts")
 @loading_options
-def fine_tune(model: str, corpus: Path, directory: Path, **options: Any) -> None:
-    """Fine-tune MODEL on the labels of CORPUS and save it to DIRECTORY: a second checkpoint to compare with."""
+def fine_tune(model: str, corpus: str, directory: Path | None, out: Path | None, **options: Any) -> None:
+    """Fine-tune MODEL on the labels of CORPUS and save it: a second checkpoint to compare with."""
+    directory = out or renamed("DIRECTORY", directory, "--out")
+    if directory is None:
+        raise click.UsageError("-o DIR is needed.")
     from identiscope.capture import load
     from identiscope.corpus.readers import read_corpus
     from identiscope.files import printable

@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from identiscope.commands.options import AT_LEAST_TWO, COUNT, POSITIVE, Finite, out_option
+from identiscope.commands.options import AT_LEAST_TWO, COUNT, POSITIVE, Finite, corpus_options, out_option, renamed
 from identiscope.commands.sections import listed
 
 VARIANTS = ("regular", "small d_k", "added heads", "added, small d_k")
@@ -13,10 +13,11 @@ VARIANTS = ("regular", "small d_k", "added heads", "added, small d_k")
 
 @listed("papers", 30)
 @click.command("train-identifiable")
-@click.argument("corpus", type=click.Path(path_type=Path))
+@corpus_options
 @click.option("--test", type=click.Path(path_type=Path),
               help="File with the texts to test on.  [default: a tenth of CORPUS]")  # fmt: skip
-@click.option("--text", "text_column", help="Column with the text.  [default: the usual names]")
+@click.option("--columns", help="Column with the text.  [default: the usual names]")
+@click.option("--text", "text_column", hidden=True)
 @click.option("--label", default="label", show_default=True, help="Column with the label.")
 @click.option("--limit", type=COUNT, help="Use only so many texts of each file.")
 @out_option("Directory for the result, the classifiers and the plots.", default=Path("identifiable"), show_default=True)
@@ -42,7 +43,7 @@ VARIANTS = ("regular", "small d_k", "added heads", "added, small d_k")
               help="Accuracies within this of each other count as equal.")  # fmt: skip
 @click.option("--per-length", type=COUNT, default=5, show_default=True,
               help="Texts of each length to measure null spaces on.")  # fmt: skip
-def train_identifiable(corpus: Path, test: Path | None, **options: Any) -> None:
+def train_identifiable(corpus: str, test: Path | None, **options: Any) -> None:
     """Train text classifiers with regular and with identifiable attention on the labels of CORPUS, and compare them.
 
     CORPUS is a .tsv, .csv or .jsonl file. No pretrained weights are used: words and weights are learnt from CORPUS.
@@ -58,13 +59,13 @@ def train_identifiable(corpus: Path, test: Path | None, **options: Any) -> None:
     from identiscope.views.tables.identifiable import print_comparison, save_comparison_plots
     from identiscope.views.tables.terminal import console
 
-    column = options["text_column"]
+    column = options["columns"] or renamed("--text", options["text_column"], "--columns")
 
-    def read(path: Path) -> list[tuple[str, str]]:
+    def read(path: str | Path) -> list[tuple[str, str]]:
         columns = {"text_columns": [column] if column else None, "label_column": options["label"]}
         texts = list(read_corpus(path, limit=options["limit"], **columns))
         if any(len(text.parts) > 1 for text in texts):
-            raise InputError(f"{path} holds pairs of texts; name one column with --text.")
+            raise InputError(f"{path} holds pairs of texts; name one column with --columns.")
         return [(text.parts[0], text.label or "") for text in texts]
 
     given, held_out = read(corpus), None if test is None else read(test)
