@@ -18,10 +18,10 @@ from claims import at_most
 from timing import least_seconds, one_thread
 
 import identiscope
-from identiscope.asking.ask import runs_of
 from identiscope.capture.inputs import encode, token_row
 from identiscope.corpus.readers import Corpus
 from identiscope.methods.heads.head_importance import one_by_one
+from identiscope.methods.trace_fields import runs_of
 from identiscope.runs.compute.batch import Worker, compute_batch, model_shape
 from identiscope.runs.compute.options import RunOptions
 from identiscope.runs.compute.run import run_corpus

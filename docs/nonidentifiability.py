@@ -20,9 +20,9 @@ import torch
 import transformers
 
 import identiscope
-from identiscope.asking.ask import runs_of
 from identiscope.judge.truths.inputs import COMPILED, TRAINED, planted_inputs
 from identiscope.judge.truths.planted import precision
+from identiscope.methods.trace_fields import runs_of
 from identiscope.stats.rank_correlation import spearman
 
 HERE = Path(__file__).parent

@@ -150,6 +150,119 @@ def test_what_is_there_is_kept_and_the_rest_asked(trace: identiscope.Trace, expl
         identiscope.explain(trace, "bad", methods=["occlusion", "rollout"], resume=first)
 
 
+def test_what_was_asked_otherwise_is_asked_again(trace: identiscope.Trace) -> None:
+    """Another baseline is another question to occlusion, and none to rollout."""
+    names = ["occlusion", "rollout"]
+    first = identiscope.explain(trace, "good", methods=names, baseline="mean")
+    first["score"][:] += 100
+    again = identiscope.explain(trace, "good", methods=names, baseline="zero", resume=first)
+    alone = identiscope.explain(trace, "good", methods=names, baseline="zero")
+    np.testing.assert_array_equal(again["score"].loc["occlusion"], alone["score"].loc["occlusion"])
+    assert (again["score"].loc["rollout"] > 50).all()
+    assert (first.attrs["baseline"], again.attrs["baseline"]) == ("the mean embedding of the text", "zeros")
+    assert "baseline" not in identiscope.explain(trace, "good", methods=["rollout"], resume=first).attrs
+
+
+def test_other_outcomes_of_the_same_name_and_words_that_were_added_up_are_not_gone_on_from(
+    trace: identiscope.Trace,
+) -> None:
+    def read(run: identiscope.Rerun) -> Tensor:
+        return run.hidden_states[-1][1, 0]
+
+    def other(run: identiscope.Rerun) -> Tensor:
+        return 2 * run.hidden_states[-1][1, 0]
+
+    other.__name__ = "read"
+    first = identiscope.explain(trace, read, methods="saliency")
+    with pytest.raises(InputError, match="is of another outcome: that was"):
+        identiscope.explain(trace, other, methods="saliency", resume=first)
+    whole = identiscope.explain(trace, read, methods="saliency", words=True)
+    with pytest.raises(InputError, match="has the pieces of words added up"):
+        identiscope.explain(trace, read, methods="saliency", resume=whole)
+
+
+def test_what_was_interrupted_is_gone_on_with(trace: identiscope.Trace, tmp_path: Path) -> None:
+    """The third method is interrupted: two are in the file, and are not asked again."""
+    path, asked = tmp_path / "explained.safetensors", []
+
+    def sizes(embeddings: Tensor) -> Tensor:
+        asked.append(1)
+        if len(asked) == 1:
+            raise KeyboardInterrupt
+        return embeddings.double().norm(dim=-1)
+
+    with registered(Method("sizes", "score", "mine", "the length of an embedding", function=sizes)):
+        names = ["occlusion", "rollout", "sizes"]
+        with pytest.raises(KeyboardInterrupt):
+            identiscope.explain(trace, "good", methods=names, words=True, out=path)
+        kept = identiscope.load_result(path)
+        assert kept["method"].values.tolist() == names[:2]
+        kept["score"][:] += 100
+        whole = identiscope.explain(trace, "good", methods=names, resume=kept, out=path)
+    assert (whole["score"].values[:2] > 50).all() and whole["method"].values.tolist() == names
+    assert identiscope.load_result(path)["method"].values.tolist() == names
+
+
+def test_inputs_say_where_in_the_text_they_are(minilm: identiscope.Model) -> None:
+    text, outcome = "The lighthousekeeper overslept unhappily.", "similarity:A man slept."
+    trace = identiscope.trace(minilm, text)
+    pieces, whole = (identiscope.explain(trace, outcome, methods="saliency", words=words) for words in (False, True))
+    assert pieces.sizes["input"] > whole.sizes["input"]
+    for found in (pieces, whole):
+        for token, begin, end in zip(
+            found["input_token"].values, found["input_begin"].values, found["input_end"].values, strict=True
+        ):
+            shown = text[begin:end].lower() if begin >= 0 else str(token)
+            assert shown == str(token).removeprefix("##") and (begin < 0) == (str(token) in ("[CLS]", "[SEP]"))
+
+
+def test_a_similarity_is_the_encoders_in_a_model_of_two_sides(tmp_path: Path) -> None:
+    sizes = {"d_model": 32, "d_kv": 8, "d_ff": 48, "num_layers": 2, "num_heads": 4}
+    folder = save_tiny(tmp_path / "t5", "T5ForConditionalGeneration", **sizes, decoder_start_token_id=0, pad_token_id=0)
+    trace = identiscope.trace(identiscope.load(folder), words(4), target=words(2))
+    found = identiscope.explain(trace, f"similarity:{words(3)}", methods=["rollout", "gradient_attention", "saliency"])
+    assert found["input_token"].values.tolist() == list(trace.streams["encoder"].tokens)
+    assert not any(found["failed"].values) and np.isfinite(found["score"]).all()
+    alone = identiscope.rollout(trace, stream="encoder")["rollout"].values[-1]
+    read = trace.outcome(f"similarity:{words(3)}").read.numpy()
+    np.testing.assert_allclose(found["score"].loc["rollout"], read @ alone, atol=1e-6)
+
+
+def test_an_outcome_without_a_derivative_is_still_occluded(trace: identiscope.Trace) -> None:
+    """What is said of how much it reads of each state would be said of nothing."""
+
+    def rooted(run: identiscope.Rerun) -> Tensor:
+        last = run.hidden_states[-1]
+        return last[0].sum() + (last[1] - last[1].detach()).square().sum().sqrt()
+
+    found = identiscope.explain(trace, rooted, methods=["attention", "rollout", "alti_logit", "saliency", "occlusion"])
+    assert all("is infinite or no number" in str(why) for why in found["failed"].values[:4])
+    assert not found["failed"].values[4] and np.isfinite(found["score"].values[4]).all()
+
+
+@pytest.mark.parametrize("budget", [43, 60, 100])
+def test_no_method_that_draws_or_refines_takes_more_than_the_budget(trace: identiscope.Trace, budget: int) -> None:
+    drawing = ["integrated_gradients", "smooth_gradient", "shapley", "kernel_shap", "hidden_token_attribution"]
+    found = identiscope.explain(trace, "good", methods=drawing, budget=budget)
+    assert not any(found["failed"].values)
+    assert (found["passes"] <= budget).all() and (found["passes"] > 0.4 * budget).all()
+
+
+def test_errors_of_a_mixture_and_residuals_of_maps_are_shown(trace: identiscope.Trace) -> None:
+    names = ["hidden_token_attribution", "attention_attribution"]
+    found = identiscope.explain(trace, "good", methods=names)
+    read = trace.outcome("good").read.numpy()
+    alone = identiscope.hidden_token_attribution(trace, mode="estimate", layers=[1])
+    errors = alone["contribution_error"].isel(layer=-1).transpose("output", "input").values
+    np.testing.assert_allclose(found["score_error"].loc["hidden_token_attribution"], read @ errors, rtol=1e-6)
+    assert float(found["passes"][0]) == 2 * 16 * len(trace.tokens)
+    maps = identiscope.attention_attribution(trace, outcome="good", points=4)
+    off = maps["completeness_residual"].values
+    worst = int(np.abs(off).argmax())
+    assert float(found["residual"][1]) == pytest.approx(off[worst], rel=1e-4)
+    assert float(found["promised_sum"][1]) == pytest.approx(float(maps["outcome_change"][worst]), rel=1e-6)
+
+
 def test_one_that_cannot_be_asked_says_why_and_the_others_answer(trace: identiscope.Trace) -> None:
     found = identiscope.explain(trace, "good", methods=["integrated_gradients", "saliency"], budget=2)
     failed = {name: str(why) for name, why in zip(found["method"].values, found["failed"].values, strict=True)}

@@ -16,11 +16,11 @@ import rewritable
 from identiscope.capture.redrawing import blocks_of, redraw
 from identiscope.errors import InputError, ModelError
 from identiscope.judge.audits.alternatives import ALTERNATIVES, other_attention
-from identiscope.judge.audits.answers import outcome_runs
 from identiscope.judge.audits.changes import Change, chance, change
 from identiscope.judge.audits.redrawn import chance_bound, left_over
 from identiscope.methods.fields import FIELDS, SEE_WEIGHTS, layer_fields
 from identiscope.methods.registry import Method
+from identiscope.methods.trace_fields import runs_of
 
 #: More tokens than a head has channels, some of them twice.
 TOKENS = [5, 17, 42, 8, 60, 23, 31, 7, 12, 50, 17, 5, 33, 29, 44, 8]
@@ -118,7 +118,7 @@ def test_which_fields_see_weights() -> None:
     other = other_attention(trace, trace.main.name, "farthest")
     assert other.largest > 0.2
     pairs = [layer_fields(one.site(0), one.streams) for one in (trace, other.trace)]
-    runs = outcome_runs(trace, _length)
+    runs = runs_of(trace, _length)
     for name in FIELDS:
         if not hasattr(pairs[0], name) or name in ("softmax_rows", "exact_context", "attention_path", "with_contexts"):
             continue

@@ -24,7 +24,7 @@ from identiscope.methods.maps.factored import FactoredAttention
 from identiscope.methods.outcome_runs import OutcomeRuns
 from identiscope.methods.registry import Method, method
 from identiscope.methods.signatures import choices_of
-from identiscope.methods.trace_fields import TraceFields, chosen_stream
+from identiscope.methods.trace_fields import TraceFields, chosen_stream, runs_of
 from identiscope.progress import Progress
 from identiscope.results import make_result
 from identiscope.validation import checked_values
@@ -185,13 +185,6 @@ def _layers(
 def _by_layer(one: Method, trace: "Trace", call: Call, progress: Progress | None) -> xr.Dataset:
     made = _layers(one, trace, call, progress)
     return _labelled(one, trace, made.sites[0], made.arrays, made.labels, call, made.facts)
-
-
-def runs_of(trace: "Trace", given: Any) -> OutcomeRuns:
-    """What asks an outcome again, for a method that is called layer by layer; given: the outcome, or runs to share."""
-    if isinstance(given, OutcomeRuns):
-        return given
-    return OutcomeRuns(trace, TraceFields(trace, chosen_stream(trace, None)).sources, given)
 
 
 def outcome_facts(runs: OutcomeRuns, before: float = 0.0) -> dict[str, Any]:

@@ -1,8 +1,9 @@
 """Many methods on one captured pass: what an outcome rests on, by each of them, side by side."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,19 +14,23 @@ from identiscope.asking.provenance import trace_provenance
 from identiscope.asking.resuming import check_same
 from identiscope.asking.scoring import Scored, scored
 from identiscope.errors import IdentiscopeError, InputError
+from identiscope.files import check_writable
 from identiscope.linalg.tolerance import VARIANCE_FLOOR
 from identiscope.methods.fields import shared_attention
+from identiscope.methods.mixtures.hidden_token_attribution import DEFAULT_PROBES
 from identiscope.methods.outcome_runs import SLOPE_PASSES, OutcomeRuns
 from identiscope.methods.registry import METHODS, Method, method
-from identiscope.methods.trace_fields import TraceFields, chosen_stream
+from identiscope.methods.trace_fields import runs_of
 from identiscope.progress import Progress, tell
-from identiscope.results import make_result
+from identiscope.results import make_result, save_result
 from identiscope.stats.agreement import agreement
 from identiscope.token_text import joined_words
 
 if TYPE_CHECKING:
-    from identiscope.capture import Trace
+    from identiscope.capture import Stream, Trace
 
+#: By how much the outcome of a result that is gone on from may differ, as it does on another machine.
+_SAME_VALUE = 1e-3
 #: Plain passes that are timed, to say what a method costs.
 _TIMED = 3
 
@@ -40,6 +45,7 @@ def explain(
     baseline: str | None = None,
     words: bool = False,
     resume: xr.Dataset | None = None,
+    out: str | Path | None = None,
     progress: Progress | None = None,
 ) -> xr.Dataset:
     """What an outcome rests on, by many methods on one captured pass, each with what it costs.
@@ -53,18 +59,23 @@ def explain(
     `score_error` is a standard error where a method estimates; `residual` is by how much scores that promise to add up
     to `promised_sum` do not. `passes` counts runs of the model, `cost` is CPU time in plain passes. `agreement`
     [method, other] is Spearman's correlation of the sizes of scores, ties sharing their ranks, special tokens left out.
-    A method that cannot be asked here says why in `failed`, and the others are asked all the same.
+    A method that cannot be asked here says why in `failed`, and the others are asked all the same. `input_begin` and
+    `input_end` are the characters of the text that an input is of, −1 for those that stand for none, and where the
+    tokenizer does not say.
 
     outcome: a word, a class, a difference `A-B`, `similarity:TEXT`, or a function; without, the most likely word or
     class. methods: `fast`, `all`, or names. budget: at most so many passes for each method that draws or refines.
     seed: of what is drawn. baseline: what stands for a token that says nothing. words: add the pieces of a word up.
-    resume: an earlier result, of which the methods that are there are kept.
+    resume: an earlier result, of which those methods are kept that were asked as they would be now. out: a file for the
+    result, written after each method, so that work that was interrupted can be resumed.
     """
     chosen = chosen_methods(methods)
-    runs = OutcomeRuns(trace, TraceFields(trace, chosen_stream(trace, None)).sources, outcome)
+    runs = runs_of(trace, outcome)
     # Found first: without an outcome there is nothing to ask.
     stream = trace.streams[runs.outcome.stream]
     facts = outcome_facts(runs)
+    if out is not None:
+        check_writable(out)
     origin = trace_provenance(
         trace, methods=[one.name for one in chosen], outcome=described(outcome), budget=budget, seed=seed,
         baseline=baseline, words=words,
@@ -72,23 +83,32 @@ def explain(
     says = f"What this rests on, by each method: {facts['outcome']} = {facts['outcome_value']:.3g}."
     origin |= {"kind": "explanation", "says": says}
     origin |= {name: value for name, value in facts.items() if name != "passes"}
-    kept = {} if resume is None or words else _kept(resume, origin)
-    unit = _pass_seconds(runs)
-    answers: list[Answer] = []
     options = {"budget": budget, "seed": seed, "baseline": baseline}
+    answers = {} if resume is None else _kept(resume, origin, chosen, options)
+    unit = _pass_seconds(runs)
+    along = out is not None and (Path(out).is_file() or not Path(out).exists())  # a pipe is written once
     with shared_attention():
         for done, one in enumerate(chosen):
             tell(progress, one.name, done, len(chosen))
-            answers.append(kept.get(one.name) or _asked(one, trace, runs, stream.name, options, unit))
+            if one.name in answers:
+                continue
+            answers[one.name] = _asked(one, trace, runs, stream.name, options, unit)
+            if out is not None and along:
+                # By token: pieces that were added up cannot be gone on from.
+                by_token = origin | {"options": origin["options"] | {"words": False}}
+                save_result(_together(runs, _in_order(chosen, answers), by_token), out)
     tell(progress, "", len(chosen), len(chosen))
-    return _together(trace, runs, answers, origin, words)
+    result = _together(runs, _in_order(chosen, answers), origin, words=words)
+    if out is not None:
+        save_result(result, out)
+    return result
 
 
 def scores_of(
     trace: "Trace", outcome: Any, methods: Sequence[str], options: dict[str, Any]
 ) -> tuple[OutcomeRuns, list["Answer"]]:
     """What methods say of an outcome, without what they cost in time; passes are those that each would make alone."""
-    runs = OutcomeRuns(trace, TraceFields(trace, chosen_stream(trace, None)).sources, outcome)
+    runs = runs_of(trace, outcome)
     stream = trace.streams[runs.outcome.stream].name
     answers = []
     with shared_attention():
@@ -135,19 +155,36 @@ def _explains(one: Method) -> bool:
 
 def _asked(one: Method, trace: "Trace", runs: OutcomeRuns, stream: str, options: dict[str, Any], unit: float) -> Answer:
     count = sum(len(part) for part in runs.sources)
-    call = bound(one, {})
-    known = {**call.choices, **call.options}
+    known = _takes(one)
     own = {name: value for name, value in options.items() if name in known and value is not None}
     own |= {name: value for name, value in one.brief.items() if name not in own}
     own |= {"outcome": runs} if "outcome" in known else {}
     before, begun = runs.passes, time.process_time()
     try:
+        if "probes" in known and options.get("budget") is not None:
+            own["probes"] = _affordable(options["budget"], count)
         answer = scored(one, trace, runs, stream, own)
         failed = ""
     except IdentiscopeError as error:
         answer, failed = Scored(np.full(count, np.nan), "none"), str(error)
     seconds = time.process_time() - begun
-    return Answer(one.name, answer, runs.passes - before, seconds / unit, failed)
+    return Answer(one.name, answer, runs.passes - before + answer.passes, seconds / unit, failed)
+
+
+def _affordable(budget: int, count: int) -> int:
+    """How many directions of each input can be followed, at two passes each."""
+    if budget < 4 * count:
+        raise InputError(
+            f"budget={budget} was given; two directions for each of {count} tokens, the least for an error bar, take"
+            f" {4 * count} passes."
+        )
+    return min(budget // (2 * count), DEFAULT_PROBES)
+
+
+def _takes(one: Method) -> set[str]:
+    """The names of all that a method can be asked with."""
+    call = bound(one, {})
+    return {*call.choices, *call.options}
 
 
 def _pass_seconds(runs: OutcomeRuns) -> float:
@@ -163,12 +200,29 @@ def _pass_seconds(runs: OutcomeRuns) -> float:
     return max(min(times), 1e-6)
 
 
-def _kept(resume: xr.Dataset, origin: dict[str, Any]) -> dict[str, Answer]:
-    """What an earlier result has of the same model, text and outcome."""
+def _kept(
+    resume: xr.Dataset, origin: dict[str, Any], chosen: Sequence[Method], options: dict[str, Any]
+) -> dict[str, Answer]:
+    """What an earlier result has of the same model, text and outcome, by methods that take nothing that is another now:
+    no other seed, budget or baseline."""
     check_same(resume, origin, "explain", ("outcome",))
+    before = resume.attrs.get("options", {})
+    then, now = float(resume.attrs.get("outcome_value", np.nan)), float(origin["outcome_value"])
+    if not abs(then - now) <= _SAME_VALUE * max(1.0, abs(now)):
+        raise InputError(
+            f"the result to resume is of another outcome: that was {then:.6g}, and this is {now:.6g}. Resume it with"
+            " what it was made of, or begin anew."
+        )
+    if before.get("words"):
+        raise InputError(
+            "the result to resume has the pieces of words added up, and cannot be taken apart. Resume one that was made"
+            " without words."
+        )
+    changed = {name for name, value in options.items() if before.get(name) != value}
+    places = {str(name): place for place, name in enumerate(resume["method"].values.tolist())}
     answers = {}
-    for place, name in enumerate(resume["method"].values.tolist()):
-        one = resume.isel(method=place)
+    for name in [one.name for one in chosen if one.name in places and not changed & _takes(one)]:
+        one = resume.isel(method=places[name])
         if not str(one["failed"].values):
             error = one["score_error"].values
             answer = Scored(
@@ -178,16 +232,21 @@ def _kept(resume: xr.Dataset, origin: dict[str, Any]) -> dict[str, Answer]:
                 float(one["promised_sum"]),
                 float(one["residual"]),
             )
-            answers[str(name)] = Answer(str(name), answer, float(one["passes"]), float(one["cost"]))
+            answers[name] = Answer(name, answer, float(one["passes"]), float(one["cost"]))
     return answers
 
 
+def _in_order(chosen: Sequence[Method], answers: Mapping[str, Answer]) -> list[Answer]:
+    return [answers[one.name] for one in chosen if one.name in answers]
+
+
 def _together(
-    trace: "Trace", runs: OutcomeRuns, answers: Sequence[Answer], origin: dict[str, Any], words: bool
+    runs: OutcomeRuns, answers: Sequence[Answer], origin: dict[str, Any], *, words: bool = False
 ) -> xr.Dataset:
     tokens = [token for part in runs.sources for token in part.tokens]
     special = np.array([flag for part in runs.sources for flag in part.special], bool)
     side = [part.name for part in runs.sources for _ in part.tokens]
+    spans = np.array([span for part in runs.sources for span in _spans(part)]).reshape(-1, 2)
     scores = np.stack([answer.scored.score for answer in answers])
     nothing = np.full(scores.shape[1], np.nan)
     errors = np.stack([nothing if one.scored.error is None else one.scored.error for one in answers])
@@ -196,6 +255,7 @@ def _together(
         special = np.array(flags, bool)
         scores = _added(scores, np.array(groups))
         errors = np.full_like(scores, np.nan)  # errors of one method's pieces are not independent
+        spans = _joined(spans, np.array(groups))
     sizes = np.nansum(np.abs(scores), 1, keepdims=True)
     share = np.divide(scores, sizes, out=np.zeros_like(scores), where=sizes > 0)
     axes = ("method", "input")
@@ -214,7 +274,23 @@ def _together(
     }
     labels: dict[str, Any] = {"method": names, "other": names, "input_token": ("input", tokens)}
     labels |= {"input_special": ("input", special), "input_stream": ("input", side)}
+    if any("baseline" in _takes(METHODS[answer.name]) for answer in answers if not answer.failed):
+        # What was put in place of tokens, in words.
+        origin = origin | {"baseline": runs.baseline(origin["options"]["baseline"])[1]}
+    labels |= {"input_begin": ("input", spans[:, 0]), "input_end": ("input", spans[:, 1])}
     return make_result("explain", arrays, coordinates=labels, provenance=origin)
+
+
+def _spans(part: "Stream") -> list[tuple[int, int]]:
+    """The characters that each token is of, in its own part of the text; −1 for one that is of none."""
+    spans = part.offsets or [(0, 0)] * len(part)
+    return [span if span[1] > span[0] else (-1, -1) for span in spans]
+
+
+def _joined(spans: np.ndarray, groups: np.ndarray) -> np.ndarray:
+    """From where the first piece of each word begins to where the last one ends."""
+    last = np.append(groups[1:] != groups[:-1], True)
+    return np.stack([spans[np.unique(groups, return_index=True)[1], 0], spans[last, 1]], 1)
 
 
 def _added(scores: np.ndarray, groups: np.ndarray) -> np.ndarray:

@@ -16,7 +16,7 @@ from identiscope.methods.heads.epsilon_freedom import layer_widths
 from identiscope.methods.outcome_runs import OutcomeRuns
 from identiscope.methods.predictions.drawing_back import checked_tolerances
 from identiscope.methods.registry import METHODS
-from identiscope.methods.trace_fields import TraceFields, chosen_stream
+from identiscope.methods.trace_fields import runs_of
 from identiscope.progress import Progress, tell
 from identiscope.results import make_result
 from identiscope.token_text import shown_token
@@ -66,14 +66,14 @@ def freedom_ladder(
         raise InputError(
             f"epsilon={epsilon!r} was given; expected shares above 0: what is exactly free is given anyway."
         )
-    runs = OutcomeRuns(trace, TraceFields(trace, chosen_stream(trace, None)).sources, outcome)
     why = ""
     try:
+        runs = runs_of(trace, outcome)
         facts = outcome_facts(runs)
     except InputError as error:
         if outcome is not None:
             raise
-        facts, why = {}, str(error)
+        runs, facts, why = OutcomeRuns(trace, ()), {}, str(error)
     stream = runs.outcome.stream if facts else trace.main.name
     kinds = {site.kind for site in trace.sites if site.query_stream == site.key_stream == stream}
     where: dict[str, Any] = {"layers": layers, "stream": stream, "attention": next(iter(kinds), None)}

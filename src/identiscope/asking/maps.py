@@ -8,7 +8,7 @@ import numpy as np
 import xarray as xr
 from torch import Tensor
 
-from identiscope.asking.ask import arrays_of, bound, described, outcome_facts, runs_of
+from identiscope.asking.ask import arrays_of, bound, described, outcome_facts
 from identiscope.asking.provenance import method_provenance
 from identiscope.errors import InputError
 from identiscope.linalg.devices import as_numpy
@@ -18,6 +18,7 @@ from identiscope.methods.maps.factored import FactoredAttention
 from identiscope.methods.outcome_runs import OutcomeRuns
 from identiscope.methods.registry import map_names, method, of_kind
 from identiscope.methods.signatures import factored_maps
+from identiscope.methods.trace_fields import runs_of
 from identiscope.results import make_result
 
 if TYPE_CHECKING:

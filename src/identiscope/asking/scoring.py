@@ -1,7 +1,7 @@
 """One way from what a method gives to a score for every input: maps to mixtures, mixtures to scores."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,13 +21,15 @@ if TYPE_CHECKING:
 class Scored:
     """score [input], NaN for inputs that the method says nothing of; conversion: how it was made, in words; error
     [input], a standard error, where there is one; promised: what the scores are to add up to, and by how much they do
-    not."""
+    not; of maps that each promise something, what the one promises that is off the most; passes: that did not go
+    through the runs of the outcome."""
 
     score: np.ndarray
     conversion: str
     error: np.ndarray | None = None
     promised: float = float("nan")
     residual: float = float("nan")
+    passes: float = 0.0
 
 
 def scored(one: Method, trace: "Trace", runs: OutcomeRuns, stream: str, options: Mapping[str, Any]) -> Scored:
@@ -53,7 +55,9 @@ def answers(
 
 def converted(one: Method, given: Iterable[Numbers], runs: OutcomeRuns, stream: str) -> Scored:
     """The score that answers become, in the one way that each kind has."""
-    return _among_all(_CONVERTED[one.kind](one, given, as_numpy(runs.outcome.read)), runs, stream)
+    # An outcome need not have a derivative to be given scores that need none.
+    read = np.empty(0) if one.kind == "score" else as_numpy(runs.outcome.read)
+    return _among_all(_CONVERTED[one.kind](one, given, read), runs, stream)
 
 
 def own_values(one: Method, given: Numbers) -> np.ndarray:
@@ -62,14 +66,23 @@ def own_values(one: Method, given: Numbers) -> np.ndarray:
     return np.asarray(values, np.float64).transpose([own.index(axis) for axis in one.family.axes])
 
 
+def _own_errors(one: Method, given: Numbers) -> np.ndarray | None:
+    """The standard errors of what an answer is about, on the same axes; None if it has none."""
+    name = f"{_main_name(one, given)}_error"
+    if name not in given.arrays:
+        return None
+    own, values = given.arrays[name]
+    errors: np.ndarray = np.asarray(values, np.float64).transpose([own.index(axis) for axis in one.family.axes])
+    return errors
+
+
 def _main_name(one: Method, given: Numbers) -> str:
     return main_array(one.name, {name: own for name, (own, _) in given.arrays.items()}, one.family.axes)
 
 
 def _of_score(one: Method, given: Iterable[Numbers], read: np.ndarray) -> Scored:
     (result,) = given
-    errors = f"{_main_name(one, result)}_error"
-    error = result.arrays[errors][1] if errors in result.arrays else None
+    error = _own_errors(one, result)
     values, promised = own_values(one, result), float(result.facts.get("promised_sum", np.nan))
     # Of the scores themselves: what a method says of its residual may count parts that are no input's.
     return Scored(values, "as it is", error, promised, float(values.sum()) - promised)
@@ -78,7 +91,18 @@ def _of_score(one: Method, given: Iterable[Numbers], read: np.ndarray) -> Scored
 def _of_mixture(one: Method, given: Iterable[Numbers], read: np.ndarray) -> Scored:
     (result,) = given
     seen = read > 0
-    return Scored(read[seen] @ own_values(one, result)[-1][seen], "what the outcome reads of the last layer")
+    error = _own_errors(one, result)
+    if error is not None:
+        # Those of different tokens come from the same draw: they may all be off to one side.
+        error = read[seen] @ error[-1][seen]
+    followed = result.arrays["followed"][1].sum() if "followed" in result.arrays else 0
+    return Scored(
+        read[seen] @ own_values(one, result)[-1][seen],
+        "what the outcome reads of the last layer",
+        error if error is not None and error.any() else None,
+        # A direction that is followed through the layers is as dear as a backward pass.
+        passes=2.0 * float(followed),
+    )
 
 
 def _last_layer(one: Method, trace: "Trace", stream: str) -> dict[str, Any]:
@@ -109,12 +133,21 @@ def _maps(one: Method, trace: "Trace", stream: str, options: Mapping[str, Any]) 
 def _of_map(one: Method, given: Iterable[Numbers], read: np.ndarray) -> Scored:
     own = np.eye(len(read))
     rolled = own
+    promised = residual = float("nan")
     for result in given:
+        if "completeness_residual" in result.arrays:
+            off, whole = (result.arrays[name][1] for name in ("completeness_residual", "outcome_change"))
+            worst = int(np.abs(off).argmax())
+            if not abs(residual) >= abs(off[worst]):
+                promised, residual = float(whole[worst]), float(off[worst])
         for mean in own_values(one, result).mean(1):
             rolled = (one.residual * own + (1 - one.residual) * mean) @ rolled
     how = "mean over heads, multiplied up through the layers"
     how += f", {one.residual:g} of the stream kept" if one.residual else ", without the stream"
-    return Scored(read @ rolled, f"{how}; what the outcome reads of the last layer")
+    how += "; what the outcome reads of the last layer"
+    if residual == residual:
+        how += "; promised is the sum of a layer's maps, of the layer that is off the most"
+    return Scored(read @ rolled, how, promised=promised, residual=residual)
 
 
 #: Cells of maps that are asked for at once: what is near stays in the processor's cache, and a long text is never held
@@ -145,4 +178,5 @@ def _among_all(made: Scored, runs: OutcomeRuns, stream: str) -> Scored:
     if made.error is not None:
         whole[1, begin : begin + lengths[place]] = made.error
     error = None if made.error is None else whole[1]
-    return Scored(whole[0], f"{made.conversion}; of {stream} alone", error, made.promised, made.residual)
+    conversion = f"{made.conversion}; of {stream} alone"
+    return replace(made, score=whole[0], conversion=conversion, error=error)

@@ -80,6 +80,7 @@ def explain(
         if path is not None:
             check_writable(path)
     earlier = None if resume is None else load_result(resume)
+    resumable = out is not None and out.suffix.lower() != ".csv"
     _, traced = load_and_trace(model, text, options, target=target, truncate=truncate)
     with progress_bar("methods") as moved:
         result = asked(
@@ -88,10 +89,11 @@ def explain(
             methods=methods if methods in ("all", "fast") else names,
             words=whole_words,
             resume=earlier,
+            out=out if resumable else None,
             progress=moved,
             **own,
         )
-    if out is not None:
+    if out is not None and not resumable:
         save_as(result, out)
     if html is not None:
         report(result, path=html)

@@ -37,6 +37,7 @@ class OutcomeRuns:
     def __init__(self, trace: "Trace", sources: Sequence["Stream"], given: Any = None, *, summed: bool = False) -> None:
         self.trace, self.sources, self.given, self.summed = trace, list(sources), given, summed
         self._run_on: dict[int, float] = {}
+        self._baselines: dict[str | None, tuple[Tensor, str]] = {}
         #: What a method made of these runs, by name, for others that are given the same runs.
         self.kept: dict[str, Any] = {}
         self.asked_slopes = False
@@ -260,12 +261,18 @@ class OutcomeRuns:
     def baseline(self, name: str | None) -> tuple[Tensor, str]:
         """Embeddings [input, model] of a text that says nothing, and what was put in place of its tokens.
 
-        Special tokens, and the token at which a masked word is read, stay as they are.
+        Special tokens, and the token at which a masked word is read, stay as they are. Made once for all that ask, and
+        counted with none of them.
         """
         if name is not None and name not in BASELINES:
             raise InputError(f"baseline={name!r} was given; there are {', '.join(BASELINES)}.")
-        baselines = [self.runner.baseline(part.name, name, self.outcome, summed=self.summed) for part in self.sources]
-        return torch.cat([rows for rows, _ in baselines]), " and ".join(dict.fromkeys(said for _, said in baselines))
+        if name not in self._baselines:
+            passes, run = self.passes, self.runner
+            made = [run.baseline(part.name, name, self.outcome, summed=self.summed) for part in self.sources]
+            run.passes = passes
+            words = " and ".join(dict.fromkeys(said for _, said in made))
+            self._baselines[name] = torch.cat([rows for rows, _ in made]), words
+        return self._baselines[name]
 
 
 def _finite(gradient: Tensor, by: str) -> Tensor:

@@ -238,6 +238,18 @@ class TraceFields:
         return recognised.blocks, recognised.reason
 
 
+def runs_of(trace: "Trace", given: Any) -> OutcomeRuns:
+    """What asks an outcome again; given: the outcome, or runs to share.
+
+    Its inputs are those of the stream that it is read from: of an encoder–decoder a similarity is the encoder's alone.
+    """
+    if isinstance(given, OutcomeRuns):
+        return given
+    runs = OutcomeRuns(trace, (), given)
+    runs.sources = TraceFields(trace, trace.streams[runs.outcome.stream]).sources
+    return runs
+
+
 def chosen_stream(trace: "Trace", name: str | None) -> "Stream":
     """The stream of that name; the decoder's by default if there is one, or else the first."""
     names = list(trace.streams)

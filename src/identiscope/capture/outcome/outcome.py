@@ -72,7 +72,13 @@ class Outcome:
     @property
     def direction(self) -> Tensor:
         """Its derivative by the last hidden state, [token, model], as transformers reports that: after a final norm."""
-        return self._read_off[2]
+        slope = self._read_off[2]
+        if not bool(torch.isfinite(slope).all()):
+            raise MathError(
+                f"the derivative of the outcome ({self.name}) by the last hidden states is infinite or no number, so"
+                " that it cannot be told how it reads them."
+            )
+        return slope
 
     @cached_property
     def _read_off(self) -> tuple[float, str, Tensor]:
@@ -103,7 +109,7 @@ class Outcome:
                 f"the outcome ({self.name}) does not depend on the last hidden states of {trace.model.name}, so that"
                 " it cannot be traced to its tokens."
             )
-        stream = max(depends.keys() - beneath, key=lambda name: float(depends[name].norm()))
+        stream = max(depends.keys() - beneath, key=lambda name: float(depends[name].nan_to_num().norm()))
         gradient = depends[stream]
         return number, stream, gradient[0].detach().to(trace.model.home(gradient.device))
 

@@ -14,7 +14,7 @@ from identiscope.judge.audits.changes import Change, Numbers, change
 from identiscope.methods.fields import shared_attention
 from identiscope.methods.outcome_runs import OutcomeRuns
 from identiscope.methods.registry import Method
-from identiscope.methods.trace_fields import TraceFields, chosen_stream
+from identiscope.methods.trace_fields import runs_of
 
 if TYPE_CHECKING:
     from identiscope.capture import Trace
@@ -33,14 +33,9 @@ class Answer:
     failed: str = ""
 
 
-def outcome_runs(trace: "Trace", outcome: Any) -> OutcomeRuns:
-    """What asks an outcome of a trace again."""
-    return OutcomeRuns(trace, TraceFields(trace, chosen_stream(trace, None)).sources, outcome)
-
-
 def same_outcome(runs: OutcomeRuns, trace: "Trace") -> OutcomeRuns:
     """The outcome of one trace, of another model's trace of the same text."""
-    return outcome_runs(trace, runs.given_for(trace))
+    return runs_of(trace, runs.given_for(trace))
 
 
 def asked(

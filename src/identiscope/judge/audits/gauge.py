@@ -12,10 +12,11 @@ from identiscope.capture.capturing import retrace, trace
 from identiscope.capture.models import Model, load
 from identiscope.capture.rewriting.rewriting import REWRITINGS, Rewritten, openings, rewrite
 from identiscope.errors import InputError, ModelError
-from identiscope.judge.audits.answers import Answer, Options, asked, compared, outcome_runs, same_outcome, token_groups
+from identiscope.judge.audits.answers import Answer, Options, asked, compared, same_outcome, token_groups
 from identiscope.judge.audits.changes import CEILING, RULE, chance, scores_compared
 from identiscope.judge.audits.findings import Findings
 from identiscope.judge.case import Case, Judgement
+from identiscope.methods.trace_fields import runs_of
 from identiscope.progress import Progress, tell
 
 
@@ -51,7 +52,7 @@ def gauge_audit(
         raise ModelError(f"no rewriting is open to {loaded.name}: {' '.join(refused.values())}")
     findings = Findings([one.name for one in chosen], list(allowed))
     traces = [trace(loaded, text) for text in texts]
-    runs = [outcome_runs(one, outcome) for one in traces]
+    runs = [runs_of(one, outcome) for one in traces]
     before: list[dict[str, Answer]] = []
     steps, done = len(traces) * (1 + len(allowed)), 0
     for one, run in zip(traces, runs, strict=True):

@@ -10,7 +10,7 @@ from identiscope.asking.ask import bound, outcome_facts
 from identiscope.asking.explaining import chosen_methods
 from identiscope.asking.provenance import trace_provenance
 from identiscope.judge.audits.alternatives import ALTERNATIVES, Alternative, OtherAttention, other_attention
-from identiscope.judge.audits.answers import Answer, Options, asked, compared, outcome_runs, token_groups
+from identiscope.judge.audits.answers import Answer, Options, asked, compared, token_groups
 from identiscope.judge.audits.changes import CEILING, RULE, Numbers, chance, scores_compared
 from identiscope.judge.audits.findings import NOT_APPLICABLE, UNDECIDED, Findings
 from identiscope.judge.audits.intervals import top_intervals
@@ -19,6 +19,7 @@ from identiscope.linalg.tolerance import SAME_ANSWER
 from identiscope.methods.fields import SEE_WEIGHTS
 from identiscope.methods.outcome_runs import OutcomeRuns
 from identiscope.methods.registry import METHODS, Method
+from identiscope.methods.trace_fields import runs_of
 from identiscope.progress import Progress, part_of
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ def null_audit(
     methods: as for `explain`. options: of methods, by their name. starts: searches for the farthest. intervals: rows of
     each head of which bounds are taken, evenly spread; 0 for none. seed: of the searches.
     """
-    chosen, runs = chosen_methods(methods), outcome_runs(trace, outcome)
+    chosen, runs = chosen_methods(methods), runs_of(trace, outcome)
     facts = outcome_facts(runs)
     able = [one for one in chosen if sees_weights(one)]
     findings = Findings([one.name for one in chosen], list(alternatives))

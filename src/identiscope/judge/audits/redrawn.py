@@ -13,11 +13,12 @@ from identiscope.asking.provenance import trace_provenance
 from identiscope.capture.capturing import retrace, trace
 from identiscope.capture.models import Model, load
 from identiscope.capture.redrawing import blocks_of, redraw
-from identiscope.judge.audits.answers import Options, asked, outcome_runs, same_outcome
+from identiscope.judge.audits.answers import Options, asked, same_outcome
 from identiscope.judge.audits.changes import Numbers
 from identiscope.judge.audits.findings import STAYS, SURVIVES, UNDECIDED, in_words
 from identiscope.judge.case import Case, Judgement
 from identiscope.linalg.tolerance import VARIANCE_FLOOR
+from identiscope.methods.trace_fields import runs_of
 from identiscope.progress import Progress, tell
 from identiscope.results import make_result
 from identiscope.stats.rank_correlation import spearman
@@ -59,7 +60,7 @@ def randomisation(
     """
     loaded, chosen = load(model), chosen_methods(methods)
     first = trace(loaded, text)
-    runs = outcome_runs(first, outcome)
+    runs = runs_of(first, outcome)
     facts = outcome_facts(runs)
     before = asked(chosen, first, runs, options)
     blocks = blocks_of(first)

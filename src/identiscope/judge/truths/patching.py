@@ -14,7 +14,7 @@ from torch import Tensor
 from identiscope.errors import InputError
 from identiscope.judge.case import Case, Numbers
 from identiscope.methods.outcome_runs import OutcomeRuns
-from identiscope.methods.trace_fields import TraceFields, chosen_stream
+from identiscope.methods.trace_fields import runs_of
 
 if TYPE_CHECKING:
     from identiscope.capture import Trace
@@ -74,7 +74,7 @@ def patched_texts(trace: "Trace", other: "Trace", outcome: Any = None) -> Patche
             f"texts of {len(one or ())} and {len(two or ())} tokens were given; expected as many in both, and"
             " not all the same: a word may have several pieces."
         )
-    runs = OutcomeRuns(trace, TraceFields(trace, chosen_stream(trace, None)).sources, outcome)
+    runs = runs_of(trace, outcome)
     return patched_layers(runs, other.main.embeddings.to(runs.embeddings), torch.arange(len(one)))
 
 

@@ -9,7 +9,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from identiscope.asking.ask import runs_of
 from identiscope.capture.site import Site
 from identiscope.capture.trace import Trace
 from identiscope.errors import IdentiscopeError, InputError
@@ -17,6 +16,7 @@ from identiscope.linalg.devices import as_numpy
 from identiscope.methods.fields import layer_fields
 from identiscope.methods.heads.head_importance import INSTEAD, one_by_one, replaced
 from identiscope.methods.outcome_runs import OutcomeRuns
+from identiscope.methods.trace_fields import runs_of
 from identiscope.runs.heads.means import Means
 from identiscope.runs.heads.traced import own_sites
 

@@ -10,10 +10,11 @@ import torch
 import xarray as xr
 from torch import Tensor
 
-from identiscope.asking.ask import ask, runs_of
+from identiscope.asking.ask import ask
 from identiscope.capture.trace import Trace
 from identiscope.errors import IdentiscopeError
 from identiscope.linalg.devices import as_numpy
+from identiscope.methods.trace_fields import runs_of
 from identiscope.results import make_result
 from identiscope.runs.heads.means import Means
 

@@ -10,7 +10,7 @@ from identiscope.errors import InputError
 from identiscope.views.page.data import Page, Section, empty_page
 from identiscope.views.page.plain import table_section
 from identiscope.views.page.sections import plain_section, section_of
-from identiscope.views.tables.explanation import AGREEMENT, TOLD, agreement_table, has_tables, top_table
+from identiscope.views.tables.explanation import AGREEMENT, agreement_table, has_tables, told, top_table
 
 #: How much of a title tells results of one method apart.
 _MOST_DIFFERENCES, _LONGEST_VALUE = 3, 24
@@ -39,7 +39,7 @@ def _beside(result: xr.Dataset) -> Iterator[Section]:
         return
     columns, rows = top_table(result, _TOP)
     if rows:
-        yield replace(table_section("What matters most", list(columns), rows), says=f"{TOLD}.")
+        yield replace(table_section("What matters most", list(columns), rows), says=f"{told(result)}.")
     columns, rows = agreement_table(result)
     if rows:
         yield replace(table_section("Do they agree?", list(columns), rows), says=AGREEMENT)

@@ -131,14 +131,17 @@ def _style(amount: float) -> str:
 
 def _print_top(result: xr.Dataset, most: int, screen: Console) -> None:
     print_table("What matters most", *top_table(result, most), screen)
-    screen.print(f"{TOLD}\n", style="dim")
+    screen.print(f"{told(result)}\n", style="dim", markup=False)
 
 
-#: What the columns of the first table are.
-TOLD = (
-    "±: a standard error; runs: of the model, a backward pass counting twice; cost: CPU time in plain passes;"
-    " promised sum: what the scores are to add up to, and by how much they do not"
-)
+def told(result: xr.Dataset) -> str:
+    """What the columns of the first table are, and what stood for tokens that were taken away."""
+    said = (
+        "±: a standard error; runs: of the model, a backward pass counting twice; cost: CPU time in plain passes;"
+        " promised sum: what the scores are to add up to, and by how much they do not"
+    )
+    return said + (f"; baseline: {result.attrs['baseline']}" if "baseline" in result.attrs else "")
+
 
 Rows = list[tuple[Any, ...]]
 
