@@ -27,7 +27,7 @@ class LinearRuns:
         self.layers = [
             LayerMaps(3 + place, tuple(range(heads)), maps[place], allowed, groups) for place in range(layers)
         ]
-        self.read = torch.ones(count, dtype=torch.float64)
+        self.free_rows = [torch.zeros(count, dtype=torch.bool)] * layers
         self.passes = 0.0
 
     @cached_property

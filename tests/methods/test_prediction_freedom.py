@@ -124,6 +124,22 @@ def test_rows_that_are_exactly_free_can_be_anything_in_the_running_model() -> No
     assert float((run.logits[-2] - traced.logits[-2]).abs().max()) > 1e-3
 
 
+def largest(run: identiscope.Rerun) -> torch.Tensor:
+    """A number whose derivative sees one token, and that depends on all."""
+    return run.hidden_states[-1][:, 0].max()
+
+
+def test_rows_that_a_derivative_does_not_see_are_not_free() -> None:
+    found = identiscope.prediction_freedom(contract.trace(contract.CASES["more"]), outcome=largest, all_at_once=False)
+    assert found["exactly_free"].values.tolist() == [0, 0]
+
+
+def test_rows_of_a_layer_are_not_free_where_layers_above_were_not_captured() -> None:
+    traced = identiscope.trace(contract.model("Llama"), list(CAUSAL.text), layers=[0])
+    for method in (identiscope.prediction_freedom, identiscope.replaced_attention):
+        assert method(traced)["exactly_free"].values.tolist() == [0], method.__name__
+
+
 def test_what_was_found_is_within_and_the_answer_the_same() -> None:
     found = identiscope.prediction_freedom(contract.trace(CAUSAL), tolerance=[0.05, 0.01])
     assert found["criterion"].values.tolist() == ["0.01", "0.05", "same choice"]

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -18,6 +18,8 @@ from identiscope.methods.outcome_runs import OutcomeRuns
 Maps = Callable[[Tensor], Tensor]
 #: The most derivatives that are kept for the next method that asks.
 _MOST_KEPT = 2**26
+#: How large random numbers are that stand for anything at all in the rows of an attention map.
+_NOISE = 10.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,6 +110,10 @@ class AttentionRuns:
 
     def answers(self, changed: Mapping[int, Maps], count: int) -> Answers:
         """So many runs with other maps: changed: place of a layer among `layers` → what gives its maps in each run."""
+        return self._checked(self._answers(changed, count))
+
+    def _answers(self, changed: Mapping[int, Maps], count: int) -> Answers:
+        """The same, whatever comes out."""
         runner = self._runs.runner
         parts: list[tuple[Tensor, Tensor | None]] = []
         place = next(iter(changed)) if len(changed) == 1 else None
@@ -125,13 +131,45 @@ class AttentionRuns:
         give there what they give from the start."""
         if place not in self._running_on:
             try:
-                value, distribution = self._ran_on(place, self.layers[place].raw[None])
-                moved = float(Answers(value, distribution).variation(self.reference)[0])
-                size = 1.0 if distribution is not None else max(1.0, float(self.reference.value.abs()))
-                self._running_on[place] = explained_by(moved / size, self._fields[place].value.dtype)
+                self._running_on[place] = self._unmoved(Answers(*self._ran_on(place, self.layers[place].raw[None])))
             except CaptureError:
                 self._running_on[place] = False
         return self._running_on[place]
+
+    def _unmoved(self, answers: Answers) -> bool:
+        """Whether runs came to what the raw maps give, but for rounding."""
+        moved = float(answers.variation(self.reference).max())
+        size = 1.0 if answers.distribution is not None else max(1.0, float(self.reference.value.abs()))
+        return explained_by(moved / size, self._fields[0].value.dtype)
+
+    @cached_property
+    def free_rows(self) -> list[Tensor]:
+        """For each layer the queries [query] on which the outcome does not depend, exactly: their rows can be anything.
+
+        No path of allowed cells leads from them to what the outcome reads. That is known from its derivative, which
+        does not see a token that is below a maximum; and layers that were not captured may hold paths. So the model is
+        run with random numbers in all these rows, and with no numbers in those of the last layer, above which no token
+        looks at another: where any of that is seen, no row is called free.
+        """
+        free = [~rows for rows in rows_that_matter(self.layers, self.read.to(self.layers[0].raw.device))]
+        if any(bool(rows.any()) for rows in free) and not self._unseen(free):
+            return [torch.zeros_like(rows) for rows in free]
+        return free
+
+    def _unseen(self, rows: Sequence[Tensor]) -> bool:
+        generator, last = torch.Generator().manual_seed(0), len(rows) - 1
+
+        def noise(place: int, numbers: Tensor) -> Tensor:
+            raw = self.layers[place].raw
+            drawn = _NOISE * torch.randn(len(numbers), *raw.shape, generator=generator, dtype=torch.float64)
+            return torch.where(rows[place][:, None], drawn.to(raw), raw)
+
+        try:
+            random = self._answers({place: partial(noise, place) for place in range(len(rows))}, 2)
+            none = torch.where(rows[last][:, None], torch.nan, self.layers[last].raw)
+            return self._unmoved(random) and self._unmoved(self._answers({last: lambda _: none[None]}, 1))
+        except CaptureError:
+            return False
 
     def _ran_on(self, place: int, maps: Tensor) -> tuple[Tensor, Tensor | None]:
         """The same from one layer on, with maps [run, head, query, key] there."""
@@ -139,7 +177,7 @@ class AttentionRuns:
         contexts = one.site.context.expand(len(maps), *one.site.context.shape).clone()
         values = torch.stack([one.site.value_of(head).double() for head in one.heads])
         contexts[:, list(one.heads)] = (maps.to(values) @ values).to(contexts)
-        return self._checked(*self._runs.runner.answers_with_contexts(self._outcome, one.site.index, contexts))
+        return _known(self._runs.runner.answers_with_contexts(self._outcome, one.site.index, contexts))
 
     def _put(self, changed: Mapping[int, Maps], numbers: Tensor) -> Callable[[int, Tensor], Tensor]:
         by_call = {self._fields[place].site.index: (self._fields[place].heads, made) for place, made in changed.items()}
@@ -157,16 +195,16 @@ class AttentionRuns:
     def _ran(self, count: int, rule: Any) -> tuple[Tensor, Tensor | None]:
         runs = self._runs
         embeddings = runs.split(runs.embeddings.expand(count, -1, -1))
-        return self._checked(*runs.runner.answers(self._outcome, embeddings, rule=rule, summed=runs.summed))
+        return _known(runs.runner.answers(self._outcome, embeddings, rule=rule, summed=runs.summed))
 
-    def _checked(self, value: Tensor, distribution: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        known = value if distribution is None else distribution
-        if not bool(torch.isfinite(known).all()) or not bool(torch.isfinite(value).all()):
+    def _checked(self, answers: Answers) -> Answers:
+        known = answers.value if answers.distribution is None else answers.distribution
+        if not bool(torch.isfinite(known).all()) or not bool(torch.isfinite(answers.value).all()):
             raise MathError(
                 f"the outcome ({self._outcome.name}) is infinite or no number with other attention put into the model;"
                 " give the model in float32 or float64."
             )
-        return value, None if distribution is None or distribution.shape[-1] < 2 else distribution
+        return answers
 
     def gradients(self, most: int) -> tuple[Tensor, list[Tensor]]:
         """Numbers that say what comes out [number], and their derivatives by the maps of each layer
@@ -191,8 +229,9 @@ class AttentionRuns:
             return maps + added[index]
 
         with torch.enable_grad():
-            value, distribution = self._ran(1, self._runs.runner.rule(keep))
-            numbers = value if distribution is None else distribution[0].topk(min(most, distribution.shape[1])).values
+            made = self._checked(Answers(*self._ran(1, self._runs.runner.rule(keep))))
+            choices = None if made.distribution is None else made.distribution[0]
+            numbers = made.value if choices is None else choices.topk(min(most, len(choices))).values
             wanted = [added[one.site.index] for one in self._fields]
             slopes = [
                 torch.autograd.grad(number, wanted, allow_unused=True, retain_graph=True) for number in numbers.unbind()
@@ -211,6 +250,12 @@ class AttentionRuns:
         return numbers.detach(), by_layer
 
 
+def _known(answer: tuple[Tensor, Tensor | None]) -> tuple[Tensor, Tensor | None]:
+    """What a run came to; a single choice is none."""
+    value, distribution = answer
+    return value, None if distribution is None or distribution.shape[-1] < 2 else distribution
+
+
 def chosen_places(name: str, given: Sequence[int] | None, known: Sequence[int]) -> list[int]:
     """Where among what there is, such as layers, those are that were asked for; all without."""
     if given is None:
@@ -221,17 +266,17 @@ def chosen_places(name: str, given: Sequence[int] | None, known: Sequence[int]) 
     return [list(known).index(one) for one in given]
 
 
-def free_share(layer: LayerMaps, matter: Tensor, rows: Tensor | None = None) -> float:
-    """The share of a layer's movable rows, or of some of them [head, query], that do not matter [query]."""
+def free_share(layer: LayerMaps, free: Tensor, rows: Tensor | None = None) -> float:
+    """The share of a layer's movable rows, or of some of them [head, query], that are free [query]."""
     able = layer.movable.expand(layer.raw.shape[:2]) if rows is None else layer.movable & rows
-    return float((able & ~matter).sum()) / max(float(able.sum()), 1.0)
+    return float((able & free).sum()) / max(float(able.sum()), 1.0)
 
 
 def rows_that_matter(layers: Sequence[LayerMaps], read: Tensor) -> list[Tensor]:
     """For each layer the queries [query] from which a path of allowed cells leads to where the outcome is read.
 
     In the last layer these are the tokens that are read; below it also whatever they may look at, and so on down. The
-    rows of all other queries are free: no number that the outcome depends on depends on them.
+    rows of all other queries are free, if that is all: no number that the outcome depends on depends on them.
     """
     matter = read > 0
     found = []

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from identiscope.errors import InputError
-from identiscope.methods.attention_runs import AttentionRuns, chosen_places, free_share, rows_that_matter
+from identiscope.methods.attention_runs import AttentionRuns, chosen_places, free_share
 from identiscope.methods.predictions.drawing_back import (
     FIRST_STEPS,
     TOGETHER_STEPS,
@@ -32,8 +32,6 @@ RUN_COLUMNS = {
     "outcome_moved": "by how much the outcome moved then",
     "control_moved": "by how much random maps as far away move it",
 }
-#: What the outcome may move by, through rows on which it does not depend, in single precision.
-_ROUNDING = 1e-6
 SAME = "same choice"
 By = Literal["layer", "head", "row"]
 
@@ -91,8 +89,8 @@ def prediction_freedom(
     where the whole way holds, the same is tried with nothing kept to first order, and `first_order` says which went
     farther. `reach`, `merged_reach` (copies of a key added up) and `outcome_moved` [layer] are of the largest
     tolerance, and `control_moved` of random maps as far away, row by row. `exactly_free` [layer] is the share of rows
-    from which no path of allowed cells leads to where the outcome is read: these can be anything, as one run with all
-    of them moved confirms.
+    from which no path of allowed cells leads to where the outcome is read: these can be anything, as runs with random
+    numbers in all of them, and with none in those of the last layer, confirm.
 
     tolerance: how far the outcome may move: one number or several. layers: only these. heads: only these heads move.
     rows: only these queries move. by: answer for each layer, and also for each head or row of it by itself.
@@ -111,7 +109,7 @@ def prediction_freedom(
     places = chosen_places("layers", layers, [one.layer for one in known])
     numbers, gradients = attention_runs.gradients(outcomes)
     targets = {place: avoiding_maps(known[place], gradients[place], merged) for place in places}
-    free = _free_rows(attention_runs, targets, known)
+    free = {place: attention_runs.free_rows[place] for place in places}
     criteria: list[float | None] = (
         [*tolerances, None] if attention_runs.reference.distribution is not None else [*tolerances]
     )
@@ -148,20 +146,6 @@ def prediction_freedom(
         whole_answer.arrays_by_name[name] = ("layer", "head", "query", "key"), cells
         whole_answer.labels_by_axis["head"] = list(known[0].heads)
     return whole_answer
-
-
-def _free_rows(runs: AttentionRuns, targets: dict[int, Tensor], known: Sequence[Any]) -> dict[int, Tensor]:
-    """For each layer the queries [query] that nothing which is read depends on, as a run with all of them shows."""
-    matter = rows_that_matter(known, runs.read.to(known[0].raw.device))
-    free = {place: ~matter[place] for place in targets}
-    way = Way(known, targets, {place: free[place].expand(known[place].raw.shape[:2]) for place in targets}, free)
-    if not any(bool(rows.any()) for rows in free.values()):
-        return free
-    moved = float(run_along(runs, way, [1.0]).variation(runs.reference)[0])
-    if not moved <= _ROUNDING:
-        # The derivative said that they are not read, and a run says that they are: nothing is called free.
-        return {place: torch.zeros_like(rows) for place, rows in free.items()}
-    return free
 
 
 def _units(
@@ -251,7 +235,7 @@ def _answer(
         np.full(len(places), np.nan) if last is None else layer["reach_within"][:, last],
     )
     arrays["outcome_moved"] = ("layer",), layer["moved_within"][:, main]
-    shares = [free_share(known[place], ~free[place], whole[place]) for place in places]
+    shares = [free_share(known[place], free[place], whole[place]) for place in places]
     arrays["exactly_free"] = ("layer",), np.array(shares)
     for size, prefix in ((1, ""), (0, "all_"), (2, "head_"), (3, "row_")):
         for name, values in found.get(size, {}).items():

@@ -16,7 +16,6 @@ from identiscope.methods.attention_runs import (
     LayerMaps,
     chosen_places,
     free_share,
-    rows_that_matter,
 )
 from identiscope.methods.freedom.polytopes import output_radii
 from identiscope.methods.predictions.drawing_back import (
@@ -103,13 +102,12 @@ def replaced_attention(
     if most_rows < 1:
         raise InputError(f"most_rows={most_rows} was given; expected at least 1.")
     _, gradients = attention_runs.gradients(outcomes)
-    matter = rows_that_matter(known, attention_runs.read.to(known[0].raw.device))
     found: list[dict[str, Any]] = []
     for done, place in enumerate(places):
         if progress is not None:
             progress(done, len(places))
         found.append(_of_layer(attention_runs, place, gradients[place], limit, permutations, seed))
-        found[-1]["exactly_free"] = free_share(known[place], matter[place])
+        found[-1]["exactly_free"] = free_share(known[place], attention_runs.free_rows[place])
         found[-1]["exact_width"], found[-1]["epsilon_width"] = attention_runs.widths(place, epsilon, most_rows)
     if progress is not None:
         progress(len(places), len(places))
