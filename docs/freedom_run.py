@@ -153,11 +153,22 @@ def single_weights(texts: list[dict[str, Any]]) -> str:
         for held, weight, moved in zip(one["held_lower"], one["merged_weight"], one["removed_moved"], strict=True)
         if moved > 0.05
     ]  # fmt: skip
-    kept = f"; of these the least that held was {sum(held) / len(held):.2f} of the weight in the mean" if held else ""
+    kept = (
+        f"; of these {len(held)} the least that held was {sum(held) / len(held):.2f} of the weight in the mean"
+        if held
+        else ""
+    )
     return (
         f"Load to first order, in % of the weight: {loads}. Of {len(gone)} weights that were taken away in the running"
         f" model the share {interval(beyond)} moved the outcome by more than 0.05, the most {max(gone):.2f}{kept}."
     )
+
+
+def beside_chance(texts: list[dict[str, Any]]) -> str:
+    """In how many layers random maps that are as far away as what was found keep the outcome as well."""
+    kept = [[value <= 0.05 for value in one["ladder"]["control_moved"] if value is not None] for one in texts]
+    shares = interval([sum(one) / len(one) for one in kept])
+    return f"Random maps as far away kept the outcome within 0.05, too, in the share {shares} of the layers."
 
 
 def agreement(texts: list[dict[str, Any]]) -> list[str]:
@@ -203,7 +214,7 @@ def tables() -> str:
     for model, texts in json.loads(FILE.read_text(encoding="utf-8")).items():
         sizes = [one["tokens"] for one in texts]
         lines += ["", f"### `{model}`: {len(texts)} texts of {min(sizes)} to {max(sizes)} tokens", "", *rungs(texts)]
-        lines += ["", single_weights(texts), *agreement(texts), "", *experiments(model, texts)]
+        lines += ["", beside_chance(texts), single_weights(texts), *agreement(texts), "", *experiments(model, texts)]
         passes = [one["passes"] for one in texts]
         lines += ["", f"Passes for a text: {min(passes):.0f} to {max(passes):.0f}."]
     return "\n".join(lines)

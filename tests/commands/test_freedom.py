@@ -35,6 +35,8 @@ def test_it_says_a_sentence_and_shows_the_ladder(model: str, tmp_path: Path) -> 
     )  # fmt: skip
     assert done.exit_code == 0, done.output
     assert done.output.startswith("With the same head outputs") and "How far can attention move?" in done.output
+    # All directions of this model's heads are apart: no rung between them, and no column.
+    assert "between heads" not in done.output and "merged" in done.output
     result = identiscope.load_result(out)
     assert result.attrs["method"] == "freedom_ladder" and result["epsilon"].values.tolist() == [0.01, 0.05]
     assert (result["merged_exact_width"] <= result["merged_epsilon_width"].isel(epsilon=0) + 1e-6).all()
@@ -48,7 +50,8 @@ def test_json_has_rows_by_layer(model: str) -> None:
     done = command(model, words(9), "--outcome", "similarity:w3", "--layers", "1", "--rows", "2", "--json")
     said = json.loads(done.output)
     assert said["layers"][0]["layer"] == "1" and said["sentence"] and said["passes"] > 10
-    assert {"exact", "between heads", "load", "control"} <= set(said["layers"][0])
+    assert {"exact", "merged", "between heads", "load", "control"} <= set(said["layers"][0])
+    assert "together" not in said["sentence"] and "Random maps as far away keep it so in" in said["sentence"]
 
 
 def test_without_an_outcome_the_other_rungs_are_shown(model: str) -> None:
@@ -75,6 +78,9 @@ def test_the_ladder_of_a_causal_model_names_the_weight_that_bears_most() -> None
     ladder = identiscope.freedom_ladder(traced, tolerance=0.0005, epsilon=0.02, most_rows=2, top=3)
     assert ladder["criterion"].values.tolist() == ["0.0005", "same choice"]
     assert ladder.sizes["cell"] == 3 and float(ladder["merged_lower"][0]) > 0
+    assert "all layers' together by" in ladder.attrs["sentence"]
+    held = int((ladder["control_moved"] <= 0.0005).sum())
+    assert f"keep it so in {held} of 2 layers" in ladder.attrs["sentence"]
     assert "most of all on" in ladder.attrs["sentence"]
     with pytest.raises(identiscope.InputError, match="above 0"):
         identiscope.freedom_ladder(traced, epsilon=[])

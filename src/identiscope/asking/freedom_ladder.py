@@ -155,10 +155,11 @@ def ladder_sentence(result: xr.Dataset) -> str:
     said = f"the {result.attrs['outcome']}"
     moved = f"one layer's attention was moved by {reach.mean():.2f} (layers: {reach.min():.2f} to {reach.max():.2f})"
     kept = f"{said} staying within {largest}"
-    whole = ""
-    if "all_merged_reach_within" in result:
+    whole, count = "", result.sizes["layer"]
+    if "all_merged_reach_within" in result and count > 1:
         together = float(result["all_merged_reach_within"].sel(criterion=largest))
-        whole = f", all layers' together by {together:.2f}"
+        those = "all layers'" if result.attrs["options"]["layers"] is None else f"these {count} layers'"
+        whole = f", {those} together by {together:.2f}"
     chosen = ""
     if "same choice" in result["criterion"].values:
         same = result["merged_reach_within"].sel(criterion="same choice").values
@@ -177,4 +178,14 @@ def ladder_sentence(result: xr.Dataset) -> str:
         without = result["removed_moved"].values
         beyond = int((without > float(largest)).sum())
         rests += f" Of {len(without)} weights that were taken away one at a time, {beyond} moved it further when run."
-    return f"{sentence} In the running model {moved}{whole}, {kept}{chosen}. {rests}"
+    return f"{sentence} In the running model {moved}{whole}, {kept}{chosen}. {_beside_chance(result, largest)}{rests}"
+
+
+def _beside_chance(result: xr.Dataset, tolerance: str) -> str:
+    """What random maps do that are as far away: where these hold as well, what was found says nothing of the maps."""
+    control = result["control_moved"].values
+    control = control[np.isfinite(control)]
+    if not len(control):
+        return ""
+    held = int((control <= float(tolerance)).sum())
+    return f"Random maps as far away keep it so in {held} of {len(control)} layers. "

@@ -10,19 +10,24 @@ from identiscope.views.tables.terminal import console, print_table
 
 Rows = list[tuple[Any, ...]]
 TOLD = (
-    "exact, ε: how far the strongest token of a row may go (mean of most − least), the head's output being the same, or"
-    " moving by a share ε of the layer's; between heads: further directions; same prediction: mean total variation of"
-    " rows moved in the running model, a lower bound; control: what random maps as far away move the outcome by; load:"
-    " share of weight that the prediction rests on to first order. Copies of a token count as one."
+    "exact: how far the strongest weight of a row may go (mean of most − least), the head's output being the same;"
+    " merged: the same of its token, copies of a token counting as one, as they do from here on; ε: the same, with an"
+    " output that moves by a share ε of the layer's;{between} same prediction: mean total variation of rows moved in"
+    " the running model, a lower bound; control: what random maps as far away move the outcome by; load: the share of"
+    " weight that the prediction rests on to first order."
 )
+BETWEEN = "between heads"
+TOLD_OF_BETWEEN = f" {BETWEEN}: directions in which attention may move further, the layer's output being the same;"
+
 
 SAME = "same prediction: "
 
 
 def ladder_table(result: xr.Dataset) -> tuple[dict[str, str], Rows]:
     """Columns and rows: one for each layer, and one for all at once."""
-    columns = {"layer": "right", "exact": "right", "between heads": "right"}
-    parts: list[np.ndarray] = [result["merged_exact_width"].values, result["between_heads"].values]
+    columns = {"layer": "right", "exact": "right", "merged": "right", BETWEEN: "right"}
+    names = ("exact_width", "merged_exact_width", "between_heads")
+    parts: list[np.ndarray] = [result[name].values for name in names]
     for place, epsilon in enumerate(result["epsilon"].values):
         columns[f"ε {float(epsilon):g}"] = "right"
         parts.append(result["merged_epsilon_width"].values[:, place])
@@ -94,11 +99,16 @@ def print_ladder(result: xr.Dataset, most: int) -> None:
     screen = console()
     screen.print(f"{result.attrs['sentence']}\n", markup=False, soft_wrap=True)
     columns, rows = ladder_table(result)
+    if not result["between_heads"].values.any():
+        # Of a rung on which nothing is, nothing is said.
+        place = list(columns).index(BETWEEN)
+        del columns[BETWEEN]
+        rows = [(*row[:place], *row[place + 1 :]) for row in rows]
     # What is said once need not be said of each column.
     first = next((name for name in columns if name.startswith(SAME)), "")
     short = {name if name == first else name.removeprefix(SAME): side for name, side in columns.items()}
     print_table("How far can attention move?", short, rows, screen)
-    screen.print(f"{TOLD}\n", style="dim")
+    screen.print(TOLD.format(between=TOLD_OF_BETWEEN if BETWEEN in columns else "") + "\n", style="dim")
     columns, rows = load_table(result, most)
     if rows:
         print_table("What the prediction rests on", columns, rows, screen)
