@@ -1,5 +1,6 @@
 """The same function with other weights: every family, in both precisions, saved and loaded; wrong ones are caught."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -92,6 +93,31 @@ def test_it_can_be_saved_and_loaded(name: str, tmp_path: Path) -> None:
     assert all(torch.equal(value, own[key]) for key, value in again.state_dict().items())
     # Gemma's scale of embeddings is no weight, and is made anew in float32.
     assert relative(plain_outputs(made.module), plain_outputs(again)) <= (1e-6 if name == "gemma2" else 1e-12)
+    assert relative(plain_outputs(module), plain_outputs(again)) <= 1e-6
+
+
+def test_states_of_a_saved_model_can_be_put_back(tmp_path: Path) -> None:
+    """A model without a head returns its states: where their coordinates come from is written beside the weights."""
+    module = rewritable.model("bert")
+    rewrite(module, "residual_permutation").save_pretrained(tmp_path)
+    said = json.loads((tmp_path / "rewriting.json").read_text(encoding="utf-8"))
+    after = plain_outputs(type(module).from_pretrained(tmp_path).eval())
+    before = plain_outputs(module)
+    assert relative(before, after) > 0.1 and said["how"] == ["residual_permutation"]
+    assert relative(before[..., said["order"]] * said["sign"], after) <= 1e-12
+
+
+def test_weights_that_a_file_had_packed_are_saved_as_numbers(tmp_path: Path) -> None:
+    """transformers says of a model that was read from such a file that it cannot be saved."""
+    quantizers = pytest.importorskip("transformers.quantizers.quantizer_gguf")
+    packed = pytest.importorskip("transformers.utils.quantization_config").GgufConfig()
+    module = rewritable.model("llama")
+    module.hf_quantizer, module.config.quantization_config = quantizers.GgufHfQuantizer(packed), packed
+    with pytest.raises(ValueError, match="not serializable"):
+        module.save_pretrained(tmp_path / "own")
+    rewrite(module, "head_order").save_pretrained(tmp_path)
+    again = type(module).from_pretrained(tmp_path).eval()
+    assert not hasattr(again.config, "quantization_config") and module.hf_quantizer is not None
     assert relative(plain_outputs(module), plain_outputs(again)) <= 1e-6
 
 

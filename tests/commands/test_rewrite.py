@@ -21,6 +21,9 @@ def test_it_is_written_and_read_again(tmp_path: Path) -> None:
     torch.testing.assert_close(after.hidden_states[-1], before.hidden_states[-1], atol=1e-4, rtol=1e-4)
     assert after.tokens == before.tokens
     assert not torch.allclose(before.site(0).value, after.site(0).value)
+    assert "another order" not in done.output
+    done = CliRunner().invoke(main, ["rewrite", str(folder), "residual_permutation", "-o", str(tmp_path / "permuted")])
+    assert "its states have their coordinates in another order (rewriting.json)" in done.output
 
 
 def test_what_is_refused_leaves_nothing_behind(tmp_path: Path) -> None:

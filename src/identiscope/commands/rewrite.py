@@ -39,7 +39,10 @@ def rewrite(model: str, how: str, out: Path, seed: int, **loading: Any) -> None:
     made = rewritten(load(model, **loading), how, seed)
     with filling(make_directory(out)) as aside:
         made.save_pretrained(aside)
+    elsewhere = "residual_permutation" in made.how and made.module is made.module.base_model
     click.echo(
         f"{model} rewritten by {', '.join(made.how)} (seed {seed}): what it returns moved by {made.change:.0e} of its"
-        f" largest, and by {made.change_in_float64:.0e} with every step in float64.\nsaved: {printable(out)}"
+        f" largest, and by {made.change_in_float64:.0e} with every step in float64."
+        + elsewhere * "\nIt has no head, and its states have their coordinates in another order (rewriting.json)."
+        + f"\nsaved: {printable(out)}"
     )

@@ -13,7 +13,9 @@ from identiscope.capture.models import Model, load, quiet
 from identiscope.capture.rewriting import attention, feed_forward, residual
 from identiscope.capture.rewriting.anatomy import Anatomy, anatomy
 from identiscope.capture.rewriting.verification import LIMITS, check, largest_change, outputs, sample_batches
+from identiscope.careful_reading import json_bytes
 from identiscope.errors import InputError, ModelError
+from identiscope.files import write_file
 
 #: The ways to write the same function, each with what it does to a model.
 REWRITINGS: Mapping[str, Callable[[Anatomy, torch.Generator], None]] = {
@@ -46,12 +48,18 @@ class Rewritten(Model):
     change_in_float64: float
 
     def save_pretrained(self, folder: str | Path) -> None:
-        """Write weights, configuration and tokenizer as transformers does: `from_pretrained` reads them again."""
+        """Write weights, configuration and tokenizer as transformers does: `from_pretrained` reads them again.
+
+        Beside them `rewriting.json` says what was done, and where heads and coordinates of states come from.
+        """
         module: Any = self.module
         with quiet():
             module.save_pretrained(folder)
         if self.tokenizer is not None:
             self.tokenizer.save_pretrained(folder)
+        said = {name: getattr(self, name).tolist() for name in ("heads", "order", "sign")}
+        said |= {"how": list(self.how), "seed": self.seed}
+        write_file(Path(folder) / "rewriting.json", json_bytes(said))
 
     def states(self, rewritten: Tensor) -> Tensor:
         """Hidden states [..., model] of the rewritten model in the coordinates of the original; of a rotation they
@@ -123,6 +131,9 @@ def openings(model: Any) -> tuple[tuple[str, ...], dict[str, str]]:
 
 def _wide_copy(loaded: Model) -> tuple[Model, Anatomy]:
     module = copy.deepcopy(loaded.module).to("cpu", torch.float64).eval()
+    if getattr(module, "hf_quantizer", None) is not None:
+        # Weights that a file had packed are plain numbers here; transformers would not save them otherwise.
+        module.hf_quantizer.remove_quantization_config(module)
     return Model(module, loaded.tokenizer, loaded.name), anatomy(module, loaded.name)
 
 
