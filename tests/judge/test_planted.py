@@ -1,5 +1,6 @@
 """Planted models: their truth is proven by intervention, and the judge's verdict on them is known beforehand."""
 
+from dataclasses import replace
 from itertools import permutations
 
 import numpy as np
@@ -7,13 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from identiscope.errors import InputError
+from identiscope.errors import InputError, MathError
 from identiscope.judge.arena.asking import Judged
 from identiscope.judge.case import RANDOM
 from identiscope.judge.truths import mechanisms
 from identiscope.judge.truths.inputs import COMPILED, planted_input, planted_inputs
 from identiscope.judge.truths.planted import mass, planted, precision, reciprocal_rank
-from identiscope.judge.truths.tasks import Task, proven
+from identiscope.judge.truths.tasks import Task, proven, proven_examples
 
 #: Small alphabets, of which every text is run.
 SMALL = (
@@ -52,9 +53,15 @@ def test_a_truth_that_is_none_is_not_proven() -> None:
     added = type(example)(
         example.words, example.answer, (*example.truth, other),
         {at: words for at, words in example.others.items() if at != other},
-        {**example.wrong, other: next(letter for letter in letters if letter != example.words[other])},
+        {**example.wrong, other: tuple(letter for letter in letters if letter != example.words[other])},
     )  # fmt: skip
     assert not proven(task.model(False), added).needed
+    # Such inputs are not judged: the next is taken, and where there is none that is said.
+    given = iter([added, moved, *task.examples(2)])
+    mixed = replace(task, draw=lambda generator: next(given))
+    assert proven_examples(mixed, 2) == task.examples(2)
+    with pytest.raises(MathError, match="proven for 0 of 2 inputs"):
+        proven_examples(replace(task, draw=lambda generator: added), 1)
 
 
 @pytest.mark.parametrize("task", COMPILED.values(), ids=lambda task: task.name)

@@ -130,7 +130,7 @@ def openings(model: Any) -> tuple[tuple[str, ...], dict[str, str]]:
 
 
 def _wide_copy(loaded: Model) -> tuple[Model, Anatomy]:
-    module = copy.deepcopy(loaded.module).to("cpu", torch.float64).eval()
+    module: Any = copy.deepcopy(loaded.module).to("cpu", torch.float64).eval()
     if getattr(module, "hf_quantizer", None) is not None:
         # Weights that a file had packed are plain numbers here; transformers would not save them otherwise.
         module.hf_quantizer.remove_quantization_config(module)

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from identiscope.capture import Trace, trace
 from identiscope.judge.truths import mechanisms, trained
-from identiscope.judge.truths.tasks import Example, Task
+from identiscope.judge.truths.tasks import Example, Task, proven_examples
 
 #: The mechanisms that are compiled by hand, by name.
 COMPILED: Mapping[str, Task] = {
@@ -46,9 +46,9 @@ class PlantedInput:
 
 
 def planted_inputs(planted: Mapping[str, Task], count: int, seed: int = 0) -> Iterator[PlantedInput]:
-    """So many inputs of each task, in both versions: the same texts."""
+    """So many inputs of each task whose truth is proven, in both versions: the same texts."""
     for task in planted.values():
-        examples = task.examples(count, seed)
+        examples = proven_examples(task, count, seed)
         for distracting in (False, True):
             for example in examples:
                 yield planted_input(task, example, distracting)

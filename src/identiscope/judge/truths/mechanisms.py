@@ -58,7 +58,7 @@ def _by_position(name: str, says: str, letters: int, length: int, source: Callab
         place = source(step)
         words = (*text, "|", *written)
         others = {at: alphabet for at in range(len(words)) if at not in (place, length)}
-        wrong = alphabet[(alphabet.index(text[place]) + 1) % letters]
+        wrong = (alphabet[(alphabet.index(text[place]) + 1) % letters],)
         return Example(words, text[place], (place,), others, {place: wrong})
 
     return Task(name, says, True, model, draw)
@@ -89,7 +89,7 @@ def count(letters: int = 5, length: int = 8) -> Task:
         letter = generator.choice(alphabet, length)
         text = ["x" if at in places else str(letter[at]) for at in range(length)]
         others = {at: alphabet for at in range(length) if at not in places}
-        return Example((*text, "="), NUMBERS[many], places, others, dict.fromkeys(places, alphabet[0]))
+        return Example((*text, "="), NUMBERS[many], places, others, dict.fromkeys(places, alphabet[:1]))
 
     return Task("count", "the x are counted, by the share of attention that is left", True, model, draw)
 
@@ -122,7 +122,7 @@ def add(digits: int = 10, length: int = 7) -> Task:
         drawn[places[0]] = max(1, drawn[places[0]])
         text = [marked[drawn[at]] if at in places else plain[drawn[at]] for at in range(length)]
         others = {at: plain for at in range(length) if at not in places}
-        wrong = {at: marked[(int(drawn[at]) + 1) % digits] for at in places}
+        wrong = {at: (marked[(int(drawn[at]) + 1) % digits],) for at in places}
         total = int(sum(drawn[at] for at in places))
         return Example((*text, "="), NUMBERS[total], places, others, wrong)
 
@@ -177,7 +177,7 @@ def look_up(keys: int = 5, values: int = 5, pairs: int = 4) -> Task:
         }
         unknown = next((name for name in names if name not in chosen), names[0])
         next_value = things[(things.index(value) + 1) % values]
-        wrong = {truth[0]: unknown, truth[1]: next_value, truth[2]: unknown}
+        wrong = {truth[0]: (unknown,), truth[1]: (next_value,), truth[2]: (unknown,)}
         return Example(tuple(text), value, truth, others, wrong)
 
     return Task("look_up", "the value behind a key is found by the key", True, model, draw)

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import product
+from math import prod
 
 import numpy as np
 import torch
@@ -14,14 +15,14 @@ from identiscope.errors import MathError
 @dataclass(frozen=True)
 class Example:
     """One input of a task. words: the text. truth: the places that decide the answer. others: for each distractor's
-    place the words that may stand there; nothing that stands there matters. wrong: for each true place a word that
-    moves the answer. What is in neither is the frame (`=`, `|`), and is not judged."""
+    place the words that may stand there; nothing that stands there matters. wrong: for each true place words of which
+    at least one moves the answer. What is in neither is the frame (`=`, `|`), and is not judged."""
 
     words: tuple[str, ...]
     answer: str
     truth: tuple[int, ...]
     others: Mapping[int, tuple[str, ...]]
-    wrong: Mapping[int, str] = field(default_factory=dict)
+    wrong: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def text(self) -> str:
@@ -62,14 +63,16 @@ class Task:
         return [self.draw(generator) for _ in range(count)]
 
 
-#: Relative to the largest logit: far above rounding.
-_MOVED = 1e-3
+#: Relative to the largest logit: what is far above rounding, and what is not.
+_MOVED, _SAME = 1e-3, 1e-6
+#: Texts that differ in distractors are all run up to so many; of more, some.
+_EXHAUSTIVE, _SOME = 4096, 200
 
 
 @dataclass(frozen=True)
 class Proof:
     """What interventions showed: texts that differ in distractors alone, how far their logits lie apart, relative to
-    the largest, whether all have the answer, and whether a wrong word in each true place moves the answer's logit."""
+    the largest, whether all have the answer, and whether in each true place some wrong word moves the answer's logit."""
 
     texts: int
     apart: float
@@ -87,6 +90,25 @@ def last_logits(model: Model, texts: list[tuple[str, ...]]) -> torch.Tensor:
     return torch.cat(parts)
 
 
+def proven_examples(task: Task, count: int, seed: int = 0) -> list[Example]:
+    """Inputs that are drawn, and whose truth interventions prove in both versions of the model.
+
+    What a trained model does was not set by anybody: of an input where it does not need a token that the task needs,
+    nothing is known that an explanation could be held against, and the next one is taken.
+    """
+    found = []
+    for example in task.examples(2 * count, seed):
+        few = prod(len(words) for words in example.others.values()) <= _EXHAUSTIVE
+        texts = None if few else list(example.drawn_variants(np.random.default_rng(seed), _SOME))
+        proofs = [proven(task.model(distracting), example, texts) for distracting in (False, True)]
+        same = not task.mechanism or all(proof.apart <= _SAME for proof in proofs)
+        if same and all(proof.answered and proof.needed for proof in proofs):
+            found.append(example)
+        if len(found) == count:
+            return found
+    raise MathError(f"the truth of {task.name} is proven for {len(found)} of {2 * count} inputs; expected {count}.")
+
+
 def proven(model: Model, example: Example, texts: list[tuple[str, ...]] | None = None) -> Proof:
     """Prove the truth of an example by intervention, on all texts that differ in distractors alone, or on some."""
     same = list(example.variants()) if texts is None else [example.words, *texts]
@@ -96,12 +118,9 @@ def proven(model: Model, example: Example, texts: list[tuple[str, ...]] | None =
         raise MathError(f"the planted model gives no numbers on {example.text!r}.")
     apart = float((logits - logits[:1]).abs().max() / logits.abs().max())
     answered = bool((logits.argmax(-1) == answer).all())
-    broken = [
-        tuple(word if at == place else one for at, one in enumerate(example.words))
-        for place, word in example.wrong.items()
-    ]
     needed = set(example.wrong) == set(example.truth)
-    if broken:
+    for place, words in example.wrong.items():
+        broken = [tuple(word if at == place else one for at, one in enumerate(example.words)) for word in words]
         moved = (last_logits(model, broken)[:, answer] - logits[0, answer]).abs() / logits.abs().max()
-        needed = needed and bool((moved > _MOVED).all())
+        needed = needed and bool((moved > _MOVED).any())
     return Proof(len(same), apart, answered, needed)

@@ -46,7 +46,8 @@ def induction(letters: int = 6, length: int = 8) -> Task:
             text[at] = str(generator.choice(FILLERS))
         text[place], text[place + 1], text[-1] = key, value, key
         others = {at: FILLERS if at in filled else rest for at in free}
-        wrong = {place: rest[0], place + 1: next(one for one in rest if one != value), length - 1: value}
+        # Without its key the next letter is guessed, and one of the guesses may be right.
+        wrong = {place: rest, place + 1: tuple(one for one in rest if one != value), length - 1: rest}
         return Example(tuple(text), value, (place, place + 1, length - 1), others, wrong)
 
     return _trained("induction", "what followed the last letter before follows again", (*alphabet, *FILLERS), FILLERS,
@@ -69,9 +70,9 @@ def majority(length: int = 8, marked: int = 5) -> Task:
         truth = tuple(at for at in places if drawn[at] == winner)
         rest = tuple(at for at in places if drawn[at] != winner)
         others = {at: letters for at in range(length) if at not in places}
-        wrong = dict.fromkeys(truth, f"*{letters[winner == 'a']}")
+        wrong = dict.fromkeys(truth, (f"*{letters[winner == 'a']}",))
         # Votes of the other side decide nothing by themselves: with one more of them there the class would turn.
-        wrong |= dict.fromkeys(rest, f"*{winner}")
+        wrong |= dict.fromkeys(rest, (f"*{winner}",))
         return Example((*text, "="), winner, tuple(places), others, wrong)
 
     return _trained("majority", "the letter that is marked more often is named", (*letters, "*a", "*b", "="), letters,
@@ -98,7 +99,7 @@ def depth(length: int = 7, letters: int = 2) -> Task:
         places = tuple(at for at in range(length) if at not in others)
         if not places or not others:
             return draw(generator)
-        wrong = {at: ")" if text[at] == "(" else "(" for at in places}
+        wrong = {at: (")" if text[at] == "(" else "(",) for at in places}
         return Example((*text, "="), NUMBERS[open_], places, others, wrong)
 
     words = (*alphabet, "(", ")", "=", *NUMBERS[: length + 1])
