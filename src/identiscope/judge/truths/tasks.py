@@ -72,7 +72,7 @@ _EXHAUSTIVE, _SOME = 4096, 200
 @dataclass(frozen=True)
 class Proof:
     """What interventions showed: texts that differ in distractors alone, how far their logits lie apart, relative to
-    the largest, whether all have the answer, and whether in each true place some wrong word moves the answer's logit."""
+    the largest, whether all have the answer, and whether in each true place some wrong word moves its logit."""
 
     texts: int
     apart: float
