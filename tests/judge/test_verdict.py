@@ -24,12 +24,12 @@ def test_what_a_weight_may_be_leads(minilm: identiscope.Model) -> None:
     assert (sample.lower <= sample.weight).all() and (sample.weight <= sample.upper).all()
     width = sample.merged_upper - sample.merged_lower
     one = sample.loc[width.idxmax()]
-    to = repr(one.key_token) if one.copies == 1 else f"all {one.copies} {one.key_token!r}"
+    to = f"“{one.key_token}”" if one.copies == 1 else f"all {one.copies} “{one.key_token}”"
     fixed = int((width < FIXED).sum())
     lead = _sample_sentences(sampled(*[0.01] * fixed, *[0.3] * (6 - fixed)), 9)[0]
     assert said.sentences[0] == lead and "of 6 larger attention weights looked into" in lead
     assert said.sentences[1] == (
-        f"The loosest, {one.merged_weight:.2f} from {one.query_token!r} to {to} (layer {one.layer}, head"
+        f"The loosest, {one.merged_weight:.2f} from “{one.query_token}” to {to} (layer {one.layer}, head"
         f" {one['head']}), may be anything from {one.merged_lower:.2f} to {one.merged_upper:.2f}, and the model would"
         " answer the same."
     )
@@ -80,7 +80,7 @@ def test_an_identifiable_text_is_good_news(minilm: identiscope.Model) -> None:
     short = identiscope.trace(minilm, "The cat sat on the mat.")
     said = verdict(short, identiscope.attention_identifiability(short))
     assert said.sentences[0].startswith("Good news: every attention weight here is real.")
-    assert "up to 33 tokens" in said.sentences[1] and said.sample.empty
+    assert "Up to 33 tokens" in said.sentences[1] and said.sample.empty
 
 
 def arrays(sharp: float, width: int = 6) -> identiscope.Trace:

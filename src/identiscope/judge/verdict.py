@@ -84,9 +84,8 @@ def verdict(
         sentences: tuple[str, ...] = (
             "Good news: every attention weight here is real. No other weights give the same output, in any of the"
             f" {heads} heads.",
-            f"A row of attention is over {count} tokens, and a head's values have {width} dimensions: up to"
-            f" {width + 1} tokens, as a rule, no weight can move without changing the output; in longer texts, they"
-            " can.",
+            f"Why: the text has {count} tokens, and a head passes on {width} numbers of what it reads. Up to"
+            f" {width + 1} tokens these are enough, as a rule, to tell every weight; in longer texts they are not.",
         )
         return Verdict(sentences, heads, 0, merged, share, 0.0, pd.DataFrame(), 0)
     weights, drawn_from = _places(trace, result, candidates, seed)
@@ -104,7 +103,8 @@ def verdict(
     sentences = (
         *_sample_sentences(sample, drawn_from),
         *_copies_sentence(sample),
-        f"Why: a row of attention is over {count} tokens, and a head's values have only {width} dimensions. In"
+        f"Why: a row is the weights that one word gives to {count} tokens, and a head passes on only {width} numbers of"
+        f" what it reads, too few to tell so many weights. In"
         f" {free} of {heads} heads rows can be exchanged for others that give the same output; a typical row can move"
         f" {reach:.2f} of its weight or more to other words (median of {len(rows)}).",
         f"Taken together, {merged:.2f} of the squared attention of the median head has no effect: its null share, row"
@@ -243,10 +243,15 @@ def _sample_sentences(sample: pd.DataFrame, drawn_from: int) -> tuple[str, ...]:
     width = sample["merged_upper"] - sample["merged_lower"]
     one = sample.loc[width.idxmax()]
     fixed, count = int((width < FIXED).sum()), len(sample)
-    query, key = shown_token(one.query_token), shown_token(one.key_token)
-    names = f"from {query!r} to {key!r}" if one.copies == 1 else f"from {query!r} to all {one.copies:.0f} {key!r}"
-    names += f" (layer {one.layer}, head {one['head']})"
-    range_ = f"may be anything from {one.merged_lower:.2f} to {one.merged_upper:.2f}"
+    query, key = _quoted(one.query_token), _quoted(one.key_token)
+    names = f"from {query} to {key}" if one.copies == 1 else f"from {query} to all {one.copies:.0f} {key}"
+    loosest = f"loosest, {one.merged_weight:.2f} {names} (layer {one.layer}, head {one['head']}),"
+    if fixed == count:
+        vary = f"{width.max():.2f} at most" if width.max() >= 0.005 else "less than 0.01"
+        loosest = f"Even the {loosest} could vary by {vary}."
+    else:
+        range_ = f"may be anything from {one.merged_lower:.2f} to {one.merged_upper:.2f}"
+        loosest = f"The {loosest} {range_}, and the model would answer the same."
     median = float(width.median())
     half = f"half of them may vary by {median:.2f} or more" if median >= 0.01 else "half of them vary by less than 0.01"
     which = (
@@ -256,9 +261,15 @@ def _sample_sentences(sample: pd.DataFrame, drawn_from: int) -> tuple[str, ...]:
     )
     return (
         _lead(fixed, count),
-        f"The loosest, {one.merged_weight:.2f} {names}, {range_}, and the model would answer the same.",
+        loosest,
         f"{which}. Certain means fixed to within {FIXED:g}; {half}.",
     )
+
+
+def _quoted(token: object) -> str:
+    """A token as a word in a sentence: without the mark for the space before it."""
+    name = shown_token(token)
+    return f"“{name.removeprefix('␣') or name}”"
 
 
 def _lead(fixed: int, count: int) -> str:

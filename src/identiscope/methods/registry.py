@@ -83,10 +83,11 @@ _LINES = (
     Method("attention", "map", "Vaswani et al. 2017, eq. 1", "raw attention, as the softmax gave it",
            tags=("fast", "weights"),
            aliases=("raw", "raw_attention")),
-    Method("effective_simplex_span", "map", "Naim & Asher 2024", "attention projected on col([T,1]): rows sum to one",
-           tags=("fast", "weights")),
+    Method("effective_simplex_span", "map", "Naim & Asher 2024", "the part of attention that the output"
+           " depends on: its projection on col([T,1])", tags=("fast", "weights")),
     Method("canonical", "map", f"{_BRUNNER}, §3.4 (its open question)",
-           "of all attention with this output the most even (least norm): unique, never negative", tags=("weights",),
+           "of all attention with the same output the one that spreads its weight most evenly: there is exactly one",
+           tags=("weights",),
            on_cpu="canonical rows"),
     Method("effective", "map", f"{_BRUNNER}, eq. 9", "the part of attention that T can see: projected on col(T);"
            " moves with the value bias", tags=("weights",)),

@@ -10,6 +10,7 @@ import xarray as xr
 from identiscope.asking.ask import ask
 from identiscope.asking.maps import attention_maps
 from identiscope.capture import Trace, load, trace
+from identiscope.capture.streams import CROSS, DECODER, ENCODER
 from identiscope.errors import InputError
 from identiscope.judge.verdict import Verdict, verdict
 from identiscope.methods.fields import chosen_sites
@@ -34,6 +35,8 @@ SHORT = 256
 FIRST_HEADS = 3
 
 Cells = Literal["auto", "all", "none"]
+
+_KINDS = {ENCODER: "within the encoder", DECODER: "within the decoder", CROSS: "from the decoder to the encoder"}
 
 
 def report(
@@ -119,7 +122,7 @@ def report_page(
     cut = f", {queries.cut} cut" if queries.cut else ""
     page = empty_page(
         title or name,
-        f"{len(queries)} tokens{cut} · {len(sites)} layers × {len(site.heads)} heads · {site.kind} attention",
+        f"{len(queries)} tokens{cut} · {len(sites)} layers × {len(site.heads)} heads{_which(traced, site.kind)}",
         verdict=_sentences(said),
         notes=_notes(traced, len(heads), len(cells)),
     )
@@ -146,6 +149,11 @@ def place_of(name: str, place: tuple[int, int], where: Mapping[str, Any]) -> dic
     one = method(name)
     known = {"layer": place[0], "head": place[1], **where}
     return {option: known[option] for option in CHOICES[one.family.scope] if option in known}
+
+
+def _which(traced: Trace, kind: str) -> str:
+    """Which attention of a model with several kinds is shown, in words."""
+    return f" · {_KINDS.get(kind, kind)}" if len(traced.kinds) > 1 else ""
 
 
 def _results(given: Any) -> list[xr.Dataset]:

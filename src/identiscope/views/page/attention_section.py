@@ -23,7 +23,7 @@ _INTERVAL = ("layer", "head", "query", "key", *_BOUNDS, "copies", *(f"merged_{na
 _NULL: NamedMap = {
     "name": "simplex_null",
     "title": "Null",
-    "note": "What is left of raw attention: the part that no output can show, in the null space of [T,1].",
+    "note": "Raw minus simplex span: what of it has no effect on the output.",
 }
 
 
@@ -65,7 +65,9 @@ def _named_maps(layers: Sequence[PackedLayer]) -> list[NamedMap]:
     for name in (one for one in map_names() if one in packed):
         # Short enough to stand above a map, beside its buttons.
         title, note = name.removeprefix("effective_").replace("_", " ").capitalize(), method(name).says
-        maps.append({"name": name, "title": title, "note": f"{note[:1].upper()}{note[1:]} ({method(name).paper})."})
+        # Of a paper its authors, its year, and where in it.
+        paper = method(name).paper.partition(" (")[0]
+        maps.append({"name": name, "title": title, "note": f"{note[:1].upper()}{note[1:]} ({paper})."})
         maps += [_NULL] if name == "effective_simplex_span" else []
     return maps
 

@@ -196,7 +196,8 @@ export function mapsOf(layer, place) {
     raw,
     effective_simplex_span: projected,
     simplex_null: none,
-    canonical: canonicalOf(layer, place),
+    // Without null attention raw is the shortest itself, to within twice the rounding that a row may hide.
+    canonical: canonicalOf(layer, place) ?? (none && !none.some(Boolean) ? raw.slice() : null),
     effective,
     queries,
     keys,

@@ -237,7 +237,7 @@ export function makeHead(about, theme, chooseRow) {
       ? "Needs the head's values, which were not given."
       : about.live
         ? "Not computed for this head yet: the button above does so."
-        : "Not computed for this head. It is for the heads that are chosen when the report is made: identiscope report --canonical.";
+        : "Not computed for this head: identiscope report --canonical all has it for every head.";
     const lens = seen?.lens ?? null;
     seenCells.clear();
     for (const { name } of panels) {

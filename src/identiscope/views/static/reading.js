@@ -51,7 +51,7 @@ export function makeReading(about, theme, row, chooseRow) {
     return place ? `layer-${place.layer.layer}-head-${place.head}-query-${place.row}` : "";
   };
   const holder = html("div", {
-    class: keys.length > 220 ? "reading long" : "reading",
+    class: `reading${keys.length > 220 ? " long" : keys.length <= 80 ? " short" : ""}`,
     role: "group",
     "aria-label": "The text: each word with how much it is looked at",
   });
@@ -164,7 +164,14 @@ export function makeReading(about, theme, row, chooseRow) {
       sample(shade(top / 8), null, "less"),
       sample(shade(top / 2), shade(0), "could be otherwise"),
       ...(readers.size
-        ? [html("span", { class: "key" }, html("span", { class: "word reads" }, "word"), "looks; click another")]
+        ? [
+            html(
+              "span",
+              { class: "key" },
+              html("span", { class: "word reads" }, "word"),
+              "is the one that looks; click another",
+            ),
+          ]
         : []),
       html("span", { class: "hint" }, row.seeking() ? "finding how far each could go …" : ""),
     );
@@ -293,9 +300,19 @@ export function makeReading(about, theme, row, chooseRow) {
     );
   }
 
+  /** Of a long text the part with the word that looks; the page itself stays where it is. */
+  function bringReader() {
+    const reader = elements.find((one) => one.classList.contains("reads"));
+    if (!reader || holder.scrollHeight <= holder.clientHeight) return;
+    const [outer, inner] = [holder.getBoundingClientRect(), reader.getBoundingClientRect()];
+    if (inner.top < outer.top || inner.bottom > outer.bottom)
+      holder.scrollTop += inner.top - outer.top - outer.height / 2;
+  }
+
   row.watch((what) => {
     if (what === "bounds") return later();
     draw();
+    if (what === "row") bringReader();
   });
   let drawing = false;
   /** Not for every word that was found. */

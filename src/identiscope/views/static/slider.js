@@ -49,7 +49,7 @@ export function makeSlider(id, row) {
     said.replaceChildren(
       fact("weight moved", percent(facts.moved), "moved"),
       fact("output changes by", percent(facts.change), "difference"),
-      fact("moved at random:", percent(facts.random), "random"),
+      fact("if moved at random, by", percent(facts.random), "random"),
       html(
         "span",
         { class: "hint rounding" },
