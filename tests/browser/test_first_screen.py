@@ -194,3 +194,25 @@ def test_thumbnails_of_all_heads(open_page: Any, report: Path, page: Page) -> No
     until(tab, "[...document.querySelectorAll('#attention_heads .at')].every((one) => !one.textContent.includes('–'))")
     tab.locator("#attention_heads button[title] >> nth=3").click()
     until(tab, "document.querySelectorAll('#attention_heads [aria-pressed=true]').length === 1")
+
+
+def test_a_thumbnail_opens_where_it_stands(open_page: Any, report: Path, trace: identiscope.Trace) -> None:
+    tab = open_page(report)
+    tab.select_option("[data-choice=thumbnails]", "raw")
+    tab.click('[aria-label^="Layer 2, head 3,"]')
+    until(tab, "document.querySelector('.opened h3')?.textContent === 'Raw attention of layer 2, head 3'")
+    assert tab.evaluate("document.querySelector('.opened').closest('tr').previousSibling.firstChild.textContent") == "2"
+    name, content = saved(tab, ".opened [data-save=csv]")
+    assert name == "raw-layer-2-head-3.csv"
+    lines = list(csv.DictReader(io.StringIO(content.decode())))
+    raw = trace.site(2).attention(3).numpy()
+    np.testing.assert_allclose([float(line["raw"]) for line in lines], raw.ravel(), atol=1.2e-3)
+    # Another map of it, and another head by an arrow; then none.
+    tab.select_option("[data-choice=thumbnails]", "simplex_null")
+    until(tab, "document.querySelector('.opened h3').textContent.startsWith('Null attention')")
+    tab.focus(".opened canvas")
+    tab.keyboard.press("ArrowRight")
+    until(tab, "document.querySelector('.opened h3').textContent.endsWith('layer 2, head 4')")
+    tab.keyboard.press("Escape")
+    assert tab.locator(".opened").count() == 0
+    assert tab.evaluate("document.activeElement.getAttribute('aria-label')").startswith("Layer 2, head 4,")

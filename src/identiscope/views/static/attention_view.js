@@ -185,7 +185,7 @@ export function drawAttention([section], view) {
     const at = layers.findIndex((one) => one.layer === place.layer);
     const layer = layers[Math.min(Math.max(at + step[0], 0), layers.length - 1)];
     const next = layer.heads[Math.min(Math.max(layer.heads.indexOf(place.head) + step[1], 0), layer.heads.length - 1)];
-    const inGrid = target.closest(".grid");
+    const inGrid = target.closest(".square");
     void moveTo({ layer: layer.layer, head: next }).then(() => {
       if (inGrid) /** @type {HTMLElement|null} */ (element.querySelector('.grid [aria-pressed="true"]'))?.focus();
     });
@@ -203,6 +203,7 @@ export function drawAttention([section], view) {
       lines.draw();
     },
     close() {
+      overview.close();
       head.close();
       row.close();
       lines.close();

@@ -2,6 +2,7 @@
 
 import { colourTable, css, inkOn, paint, realColour } from "./colour.js";
 import { choice, html, svg } from "./dom.js";
+import { makeOpened } from "./opened.js";
 import { framed } from "./saving.js";
 import { makeSection } from "./section.js";
 import { number } from "./text.js";
@@ -34,7 +35,7 @@ const ORDERS = /** @type {const} */ ([
 ]);
 
 /**
- * @typedef {{index: number, place: number, layer: number, head: number, button: HTMLElement, canvas: HTMLCanvasElement|null,
+ * @typedef {{index: number, at: number, layer: number, head: number, button: HTMLElement, canvas: HTMLCanvasElement|null,
  *   made: Map<string, import("./thumbnail.js").Thumbnail>}} Square
  */
 
@@ -42,9 +43,15 @@ const ORDERS = /** @type {const} */ ([
  * @param {import("./attention_view.js").Attended} about
  * @param {() => import("./colour.js").Theme} theme
  * @param {import("./engine.js").Engine} engine
- * @param {(place: {layer: number, head: number}) => void} choose
+ * @param {(place: {layer: number, head: number, row?: number}) => void} choose
  */
 export function makeOverview(about, theme, engine, choose) {
+  /** The thumbnail whose map is open. @type {Square|null} */
+  let open = null;
+  const opened = makeOpened(about, theme, engine, {
+    row: (row) => open && choose({ layer: open.layer, head: open.head, row }),
+    close: () => openAt(null),
+  });
   const { layers } = about;
   const heads = Array.from(new Set(layers.flatMap((layer) => layer.heads))).sort((one, other) => one - other);
   const known = layers.some((layer) => layer.effective_simplex_span);
@@ -67,16 +74,21 @@ export function makeOverview(about, theme, engine, choose) {
         "button",
         {
           type: "button",
+          class: "square",
           tabindex: "-1",
           "aria-label": `Layer ${layer.layer}, head ${head}${known ? `, null share ${number(share, 2)}` : ""}`,
           title: `Layer ${layer.layer}, head ${head}\nnull share ${number(share)}\nwith equal tokens added up ${number(layer.merged_null_share[place])}\ncorrelation of raw attention and what is left of it ${number(layer.simplex_correlation[place])}`,
-          onclick: () => choose({ layer: layer.layer, head }),
+          onclick: () => {
+            const one = squares.get(`${layer.layer} ${head}`) ?? null;
+            if (state.map !== "numbers") openAt(open === one ? null : one);
+            choose({ layer: layer.layer, head });
+          },
         },
         html("span", {}),
       );
       squares.set(`${layer.layer} ${head}`, {
         index,
-        place,
+        at: place,
         layer: layer.layer,
         head,
         button,
@@ -109,15 +121,34 @@ export function makeOverview(about, theme, engine, choose) {
   );
   orders.list.dataset.choice = "heads-order";
   const holder = html("div", { class: layers.length > 3 * DEEP ? "scroll tall" : "scroll", tabindex: "-1" });
+  holder.addEventListener("keydown", (event) => void (event.key === "Escape" && open && openAt(null)));
   const legend = html("p", { class: "legend" });
   const told = html("span", { class: "hint", role: "status" });
   const squaresNote = html("p", { class: "note" }, note);
   section.body.append(html("div", { class: "tools" }, maps.element, orders.element, told), holder, legend, squaresNote);
 
+  /** Open the map of a thumbnail where it stands, or none. @param {Square|null} one */
+  function openAt(one) {
+    const before = open;
+    const root = /** @type {Document|ShadowRoot} */ (section.element.getRootNode());
+    const focused = opened.element.contains(root.activeElement ?? null) ? root.activeElement : null;
+    open?.button.removeAttribute("aria-expanded");
+    open = one;
+    (opened.element.closest("tr") ?? opened.element).remove();
+    if (!open) return before?.button.focus({ preventScroll: true });
+    open.button.setAttribute("aria-expanded", "true");
+    const line = open.button.closest("tr");
+    if (line) line.after(html("tr", { class: "open" }, html("td", { colspan: heads.length + 1 }, opened.element)));
+    else open.button.after(opened.element);
+    // Moving it to another place took the focus from it.
+    /** @type {HTMLElement|null} */ (focused)?.focus({ preventScroll: true });
+    void opened.show(open, state.map);
+  }
+
   /** The number that a head is ordered by. @param {Square} one */
   function valueOf(one) {
     const packed = ORDERS.find(({ value }) => value === state.order)?.packed;
-    if (packed) return layers[one.index][packed][one.place];
+    if (packed) return layers[one.index][packed][one.at];
     const made = one.made.values().next().value;
     return made && state.order !== "place" ? made[/** @type {"first"} */ (state.order)] : null;
   }
@@ -163,6 +194,7 @@ export function makeOverview(about, theme, engine, choose) {
       );
     }
     draw();
+    openAt(small ? null : open);
     // Orders by what no file holds, and thumbnails, take the maps of all heads.
     const packed = ORDERS.find(({ value }) => value === state.order)?.packed;
     if (!small || (state.order !== "place" && !packed)) void makeAll(turn);
@@ -175,12 +207,13 @@ export function makeOverview(about, theme, engine, choose) {
     const missing = Array.from(squares.values()).filter((one) => !one.made.has(name));
     for (const [done, one] of missing.entries()) {
       told.textContent = `${done} of ${missing.length} …`;
-      const made = await engine.thumbnail(one.index, one.place, name);
+      const made = await engine.thumbnail(one.index, one.at, name);
       one.made.set(name, made);
       if (turn !== state.turn) return;
       if (state.map !== "numbers") drawOne(one);
     }
     told.textContent = "";
+    draw();
     const packed = ORDERS.find(({ value }) => value === state.order)?.packed;
     if (missing.length && state.order !== "place" && !packed) arrange();
   }
@@ -188,7 +221,7 @@ export function makeOverview(about, theme, engine, choose) {
   /** @param {Square} one */
   function drawOne(one) {
     const small = state.map === "numbers";
-    const share = layers[one.index].simplex_null_share[one.place];
+    const share = layers[one.index].simplex_null_share[one.at];
     const colour = known ? realColour(theme(), share) : [128, 140, 155];
     const text = /** @type {HTMLElement} */ (one.button.firstElementChild);
     const made = small ? undefined : one.made.get(state.map);
@@ -207,6 +240,7 @@ export function makeOverview(about, theme, engine, choose) {
 
   function draw() {
     for (const one of squares.values()) drawOne(one);
+    opened.draw();
     const ramp = html("span", { class: "ramp", "aria-hidden": "true" });
     const stops = [1, 0.8, 0.6, 0.4, 0.2, 0].map((share) => css(realColour(theme(), share)));
     ramp.style.backgroundImage = `linear-gradient(to right, ${stops.join(",")})`;
@@ -218,13 +252,25 @@ export function makeOverview(about, theme, engine, choose) {
               {},
               state.map === MOVABLE ? MOVES : "orange above zero, blue below; each head on its own scale",
             ),
+            html(
+              "span",
+              {},
+              state.map === "canonical" &&
+                Array.from(squares.values()).some(({ made }) => made.get("canonical")?.cells === null)
+                ? MISSING[about.live ? "live" : "page"]
+                : "",
+            ),
           ]
         : known
           ? [html("span", {}, "0: nothing is real"), ramp, html("span", {}, "1: all is")]
           : [];
     legend.replaceChildren(
       ...scale,
-      html("span", { class: "hint" }, "columns are heads · click, or ← → for heads and ↑ ↓ for layers"),
+      html(
+        "span",
+        { class: "hint" },
+        `columns are heads · ${state.map === "numbers" ? "click, or" : "click to open one;"} ← → for heads and ↑ ↓ for layers`,
+      ),
     );
   }
 
@@ -232,15 +278,15 @@ export function makeOverview(about, theme, engine, choose) {
     const measured = /** @type {const} */ (["first", "evenness", "strongest"]);
     /** @type {(string|number|null)[][]} */
     const lines = [["layer", "head", "simplex_null_share", "merged_null_share", "simplex_correlation", ...measured]];
-    for (const { index, place, layer, head, made } of squares.values()) {
+    for (const { index, at, layer, head, made } of squares.values()) {
       const one = layers[index];
       const own = made.values().next().value;
       lines.push([
         layer,
         head,
-        one.simplex_null_share[place],
-        one.merged_null_share[place],
-        one.simplex_correlation[place],
+        one.simplex_null_share[at],
+        one.merged_null_share[at],
+        one.simplex_correlation[at],
         ...measured.map((name) => own?.[name] ?? null),
       ]);
     }
@@ -264,7 +310,7 @@ export function makeOverview(about, theme, engine, choose) {
     });
     for (const one of squares.values()) {
       const at = { x: 60 + heads.indexOf(one.head) * size, y: 20 + one.index * size };
-      const share = layers[one.index].simplex_null_share[one.place];
+      const share = layers[one.index].simplex_null_share[one.at];
       const box = { ...at, width: size - 2, height: size - 2 };
       if (one.canvas) {
         const href = one.canvas.toDataURL("image/png");
@@ -288,6 +334,7 @@ export function makeOverview(about, theme, engine, choose) {
   return {
     element: section.element,
     draw,
+    close: opened.close,
     /** @param {{layer: number, head: number}} place */
     mark(place) {
       for (const { layer, head, button } of squares.values()) {
@@ -296,6 +343,7 @@ export function makeOverview(about, theme, engine, choose) {
         // One stop for the tab key; arrows do the rest.
         button.tabIndex = chosen ? 0 : -1;
         // Where there are too many layers to be seen at once, the one chosen is; the page itself stays where it is.
+        if (chosen && open && open.button !== button) openAt(squares.get(`${layer} ${head}`) ?? null);
         if (chosen && holder.scrollHeight > holder.clientHeight) {
           const [outer, inner] = [holder.getBoundingClientRect(), button.getBoundingClientRect()];
           if (inner.top < outer.top || inner.bottom > outer.bottom)
@@ -306,5 +354,9 @@ export function makeOverview(about, theme, engine, choose) {
   };
 }
 
+const MISSING = {
+  page: "–: not computed when this page was made; identiscope report --canonical all has it for every head",
+  live: "–: not computed yet; tick “Canonical maps of all heads” and compute",
+};
 const MOVES =
   "how far each weight goes to the farthest attention found with the same output: its interval is at least so wide (24 lines of each head)";
