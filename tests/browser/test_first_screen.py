@@ -216,3 +216,16 @@ def test_a_thumbnail_opens_where_it_stands(open_page: Any, report: Path, trace: 
     tab.keyboard.press("Escape")
     assert tab.locator(".opened").count() == 0
     assert tab.evaluate("document.activeElement.getAttribute('aria-label')").startswith("Layer 2, head 4,")
+
+
+def test_on_paper_it_is_light_and_every_card_is_whole(open_page: Any, report: Path) -> None:
+    tab = open_page(report, theme="dark")
+    tab.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert tab.evaluate("document.querySelector('.identiscope').dataset.theme") == "light"
+    tab.emulate_media(media="print")
+    # A4 between usual margins, in pixels of 96 to an inch.
+    heights = tab.evaluate("[...document.querySelectorAll('.attention section')].map((one) => one.offsetHeight)")
+    assert len(heights) == 6 and max(heights) < 1040
+    tab.emulate_media(media="screen")
+    tab.evaluate("dispatchEvent(new Event('afterprint'))")
+    assert tab.evaluate("document.querySelector('.identiscope').dataset.theme") == "dark"

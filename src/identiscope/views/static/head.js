@@ -247,7 +247,7 @@ export function makeHead(about, theme, chooseRow) {
     const shownMaps = Array.from(seenCells.values());
     const columns = lens ? lens.columns.length : maps.keys;
     const own = !lens || lens.plain ? maps.scale : scaleOf(shownMaps, columns);
-    const scale = inMode(own, seen?.mode ?? "auto", shownMaps.slice(0, 1));
+    const scale = inMode(own, seen?.mode ?? "auto", shownMaps);
     for (const { name, panel } of panels)
       panel.show({
         cells: seenCells.get(name) ?? null,

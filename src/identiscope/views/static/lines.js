@@ -139,6 +139,7 @@ export function makeLines(about, theme, chooseRow) {
         {
           width,
           height,
+          viewBox: `0 0 ${width} ${height}`,
           role: "img",
           "aria-label": `${name} attention as lines`,
           "font-family": "system-ui, sans-serif",

@@ -66,6 +66,13 @@ export function mapPicture(theme, title, note, content, painted, cellHeight) {
 /** How wide a legend is. */
 export const LEGEND = 340;
 
+/** A value of the legend, however small it is. @param {number} value @param {number} digits */
+function stepName(value, digits) {
+  const size = Math.abs(value);
+  if (!(size > 0) || size >= 0.5 * 10 ** -digits) return number(value, digits);
+  return (value < 0 ? "−" : "") + (size < 1e-4 ? "0.0001" : String(Number(size.toPrecision(1))));
+}
+
 /** A legend of the colours. @param {import("./colour.js").Theme} theme @param {import("./colour.js").Scale} scale @param {boolean} [signed] */
 export function scaleBar(theme, scale, signed = true) {
   const parts = [];
@@ -88,7 +95,7 @@ export function scaleBar(theme, scale, signed = true) {
       svg(
         "text",
         { x: LEGEND * share, y: 24, "font-size": 11, fill: theme.faint, "text-anchor": anchor },
-        beyond + number(value, scale.limit < 0.2 ? 3 : 2),
+        beyond + stepName(value, scale.limit < 0.2 ? 3 : 2),
       ),
     );
   }

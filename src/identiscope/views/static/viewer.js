@@ -26,6 +26,8 @@ import { drawGroup, grouped } from "./sections.js";
  * @property {() => void} close
  */
 
+const PRINTS = ["beforeprint", "afterprint"];
+
 /**
  * @param {HTMLElement} root
  * @param {import("./data.js").PageData} data
@@ -38,7 +40,9 @@ export function mount(root, data, options = {}) {
   const preference = matchMedia("(prefers-color-scheme: dark)");
   /** @type {boolean|null} */
   let asked = null;
-  const isDark = () => asked ?? preference.matches;
+  // Paper is white.
+  let printing = false;
+  const isDark = () => !printing && (asked ?? preference.matches);
   root.classList.add("identiscope");
   const timing = { first: 0, compute: 0, change: 0, threaded: false };
 
@@ -135,6 +139,12 @@ export function mount(root, data, options = {}) {
   }
   const repaint = () => void (asked === null && paintAll());
   preference.addEventListener("change", repaint);
+  /** @param {Event} event */
+  function onprint(event) {
+    printing = event.type === "beforeprint";
+    paintAll();
+  }
+  for (const one of PRINTS) addEventListener(one, onprint);
 
   /** @param {KeyboardEvent} event */
   function onkey(event) {
@@ -184,6 +194,7 @@ export function mount(root, data, options = {}) {
     },
     close() {
       preference.removeEventListener("change", repaint);
+      for (const one of PRINTS) removeEventListener(one, onprint);
       listener.removeEventListener("keydown", /** @type {EventListener} */ (onkey));
       removeEventListener("hashchange", changed);
       for (const part of parts) part.close?.();
