@@ -142,6 +142,19 @@ def test_a_given_batch_with_padding_on_the_left_is_that_of_its_texts(name: str) 
     assert_same(alone, identiscope.trace(model, SHORT))
 
 
+def test_padded_embeddings_are_refused() -> None:
+    # GPT-2 would count the places of the text from its padding, and the map have rows of it.
+    model = families.ALL["GPT-2"].model()
+    given = padded_on_the_left(families.TEXT, SHORT)
+    states = model.get_input_embeddings()(given["input_ids"]).detach()
+    with pytest.raises(identiscope.InputError, match="attention_mask hides positions of inputs_embeds"):
+        identiscope.trace(model, {"inputs_embeds": states, "attention_mask": given["attention_mask"]})
+    whole = {"inputs_embeds": states[:1], "attention_mask": given["attention_mask"][:1]}
+    alone = identiscope.trace(model, families.TEXT)
+    for mine, theirs in zip(identiscope.trace(model, whole).sites, alone.sites, strict=True):
+        assert torch.allclose(mine.attentions(), theirs.attentions(), rtol=0, atol=1e-10)
+
+
 @pytest.mark.parametrize("name", ["Marian", "T5"])
 def test_a_given_batch_of_both_sides_with_padding_on_the_left(name: str) -> None:
     model = families.ALL[name].model()

@@ -243,6 +243,14 @@ def _given(model: Model, arguments: dict[str, Tensor]) -> Batch:
             row = TokenRow(list(kept), None, None, [token in special for token in kept], 0)
             _fitted(model, row, False)
             labels[number][stream] = Labels(token_names(model, row.ids), kept, None, tuple(row.special), places)
+    for side in ("", "decoder_"):
+        shown = arguments.get(f"{side}attention_mask")
+        if f"{side}inputs_embeds" in arguments and shown is not None and not bool(shown.bool().all()):
+            # Whose places they shift, and which rows of a map are of padding, is known of token ids alone.
+            raise InputError(
+                f"{side}attention_mask hides positions of {side}inputs_embeds, and padded embeddings are not told from"
+                f" those of a text. Give one text at a time without its padding, or {side}input_ids."
+            )
     made = Batch({name: value.to(model.device) for name, value in arguments.items()}, tuple(labels))
     is_padded = any(len(label["encoder"].positions) != made.length("encoder") for label in labels if "encoder" in label)
     return replace(made, apart=is_padded and not any(name.startswith("decoder_input") for name in arguments))
