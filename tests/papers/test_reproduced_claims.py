@@ -104,6 +104,9 @@ def test_peaks_of_attention() -> None:
     check(separator_claims, good, NULL_TYPES)
     check(passage_claims, good, NULL_TYPES)
     assert example_layer(12) == 3 and example_layer(6) == 1
+    # A layer is a block, from 0, as everywhere: twelve of them peak in the middle.
+    (passage,) = passage_claims(good)
+    assert "at layer 3," in passage.statement and next(peak_claims(good)).here.startswith("layer 6:")
 
 
 def test_a_peak_that_is_none_is_not_judged() -> None:

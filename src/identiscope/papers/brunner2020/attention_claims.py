@@ -1,4 +1,7 @@
-"""What Brunner et al. (2020) say of raw and effective attention, judged by the numbers alone."""
+"""What Brunner et al. (2020) say of raw and effective attention, judged by the numbers alone.
+
+What was published is quoted with the paper's numbers of layers, which it counts from 1: its layer l is block l − 1.
+"""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -151,7 +154,7 @@ def peak_claims(given: xr.Dataset) -> Iterator[Claim]:
             published=published + " (no number)",
             rule=f"at the layer where raw attention to it peaks, at {ATTRACTS:g} times its share of the tokens or more,"
             f" {RULE_VANISHED}",
-            here=f"layer {peak + 1}: {said}; raw {raw[peak]:.2f}, its share of the tokens {uniform:.2f}",
+            here=f"layer {peak}: {said}; raw {raw[peak]:.2f}, its share of the tokens {uniform:.2f}",
             # Where it gets no more than its share there is no peak that could be gone.
             holds=answer if attracts else None,
         )
@@ -220,9 +223,9 @@ def passage_claims(given: xr.Dataset) -> Iterator[Claim]:
         return
     answers = [_vanishes(types, to, lambda values: values[layer]) for to in (CLS, SEP)]
     yield Claim(
-        statement=f"at layer {layer + 1}, attention to [CLS] and to [SEP] is null attention",
+        statement=f"at layer {layer}, attention to [CLS] and to [SEP] is null attention",
         source="A.3, Fig. 6",
-        published="“the attention on [CLS] and [SEP] has vanished”, of one head of layer 4 of 12, on one passage",
+        published="“the attention on [CLS] and [SEP] has vanished”, of one head of layer 4 of 12 (from 1) on a passage",
         rule=f"mean over all heads of the layer and all passages: for both, {RULE_VANISHED}",
         here="; ".join(said for _, said in answers),
         holds=all_of(answer for answer, _ in answers),
