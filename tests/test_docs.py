@@ -128,7 +128,7 @@ def test_family_page_is_what_is_measured_here(generate: Any) -> None:
 # One of each kind: clones, softmax by hand, position biases, hybrids, two sides, towers, speech, and what is refused.
 SAMPLE = [
     "megatron-bert", "xglm", "funnel", "zamba2", "squeezebert", "bigbird_pegasus", "flava", "wav2vec2-bert",
-    "granite_swa", "qwen3_next", "diffllama", "longformer", "mamba",
+    "granite_swa", "qwen3_next", "diffllama", "longformer", "mamba", "gemma4_text",
 ]  # fmt: skip
 
 
