@@ -1,7 +1,6 @@
 """What heads look at, with intervals: what each mean weight could be while every output stays what it is."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -9,22 +8,12 @@ from torch import Tensor
 from identiscope.linalg.allowed import Allowed, describe_allowed
 from identiscope.methods.heads.attended import ATTENDED, attended_cells
 from identiscope.methods.heads.head_sink import received
+from identiscope.methods.heads.numbers import HeadNumbers
 from identiscope.methods.heads.statistic_interval import statistic_interval
 from identiscope.methods.maps.factored import RawRows
 
 #: The statistics that have intervals here, `sink` being the key with the largest mean weight.
 WITH_INTERVAL = (*ATTENDED, "sink")
-
-
-@dataclass(frozen=True, eq=False)
-class AttendsInterval:
-    """Of each statistic the mean over rows, and that of the least and the most it can be, with errors: [head] each."""
-
-    numbers: dict[str, Tensor]
-
-    def arrays(self) -> dict[str, tuple[tuple[str, ...], Tensor]]:
-        """By name, with their axes."""
-        return {name: (("head",), values) for name, values in self.numbers.items()}
 
 
 def attends_interval(
@@ -42,7 +31,7 @@ def attends_interval(
     on: str = ",".join(WITH_INTERVAL),
     sample: int = 8,
     seed: int = 0,
-) -> AttendsInterval:
+) -> HeadNumbers:
     """Mean weights as head_attends has them, on some rows, and their exact bounds over all maps with this output.
 
     A mean weight is linear in each row, so that two linear programs a row give [`lower`, `upper`]. `sink` is the key
@@ -81,4 +70,4 @@ def attends_interval(
                 plain = end.removeprefix("_") or "statistic"
                 numbers[f"{name}{end}"] = bounds[plain][1]
                 numbers[f"{name}{end}_error"] = bounds[f"{plain}_error"][1]
-    return AttendsInterval({name: values.to(attention.device) for name, values in numbers.items()})
+    return HeadNumbers({name: values.to(attention.device) for name, values in numbers.items()})

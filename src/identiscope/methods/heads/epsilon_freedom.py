@@ -1,7 +1,7 @@
 """How far the strongest weight of each row may go, the output moving by no more than a share of the layer's."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -14,18 +14,8 @@ from identiscope.methods.equal_keys import Equal
 from identiscope.methods.fields import LayerFields
 from identiscope.methods.freedom.polytopes import head_rows, output_radii
 from identiscope.methods.freedom.strongest import row_widths
+from identiscope.methods.heads.numbers import HeadNumbers
 from identiscope.methods.maps.factored import RawRows
-
-
-@dataclass(frozen=True, eq=False)
-class EpsilonFreedom:
-    """Of each head, [head]: means over rows of the width of the strongest weight's interval, and what is kept of it."""
-
-    numbers: dict[str, Tensor]
-
-    def arrays(self) -> dict[str, tuple[tuple[str, ...], Tensor]]:
-        """By name, with their axes."""
-        return {name: (("head",), values) for name, values in self.numbers.items()}
 
 
 def epsilon_freedom(
@@ -41,7 +31,7 @@ def epsilon_freedom(
     epsilon: float = 0.01,
     most_rows: int = 12,
     equal: Equal = "tokens",
-) -> EpsilonFreedom:
+) -> HeadNumbers:
     """How far the strongest weight of a row may go, with the same output and with one that moved a little: [head].
 
     `exact_width` is the mean over rows of most − least that the strongest weight may be with the same output (two
@@ -66,7 +56,7 @@ def epsilon_freedom(
         value, projection, raw, queries, output_size, allowed, precision, copies,
         epsilons=[epsilon], most_rows=most_rows, equal=equal,
     )  # fmt: skip
-    return EpsilonFreedom({name: numbers[0] for name, numbers in widths.items()})
+    return HeadNumbers({name: numbers[0] for name, numbers in widths.items()})
 
 
 def epsilon_widths(

@@ -1,12 +1,12 @@
 """The roles that heads are given by their raw maps: how sure they are of one key, where that is, how broad they are."""
 
 import math
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from identiscope.linalg.allowed import Allowed, describe_allowed
+from identiscope.methods.heads.numbers import HeadNumbers
 
 #: Where the strongest key of a row is looked for: name → key − query.
 OFFSETS = {"two_before": -2, "previous": -1, "self": 0, "next": 1, "two_after": 2}
@@ -14,18 +14,7 @@ OFFSETS = {"two_before": -2, "previous": -1, "self": 0, "next": 1, "two_after": 
 POSITIONAL = 0.9
 
 
-@dataclass(frozen=True, eq=False)
-class HeadRole:
-    """Numbers of every head, [head] each."""
-
-    numbers: dict[str, Tensor]
-
-    def arrays(self) -> dict[str, tuple[tuple[str, ...], Tensor]]:
-        """By name, with their axes."""
-        return {name: (("head",), values) for name, values in self.numbers.items()}
-
-
-def head_role(attention: Tensor, special: Tensor, allowed: Allowed = None) -> HeadRole:
+def head_role(attention: Tensor, special: Tensor, allowed: Allowed = None) -> HeadNumbers:
     """Entropy (Clark et al. 2019, §3.3) and confidence (Voita et al. 2019, §4) of rows, and where their maximum is.
 
     `entropy`: mean over rows, in bits; `entropy_first`: of the row of a special token that opens the text ([CLS]), NaN
@@ -63,4 +52,4 @@ def head_role(attention: Tensor, special: Tensor, allowed: Allowed = None) -> He
             there = wide[at] & described.whole.diagonal(offset)
             if bool(there.any()):
                 numbers[f"peak_{name}"] = ((strongest[:, at] == at + offset) & there).sum(-1).double() / there.sum()
-    return HeadRole(numbers)
+    return HeadNumbers(numbers)

@@ -1,24 +1,13 @@
 """Attention sinks: heads that give much of their weight to one key, whatever the query."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from identiscope.linalg.allowed import Allowed, describe_allowed
+from identiscope.methods.heads.numbers import HeadNumbers
 from identiscope.token_text import is_punctuation
-
-
-@dataclass(frozen=True, eq=False)
-class HeadSink:
-    """Numbers of every head, [head] each."""
-
-    numbers: dict[str, Tensor]
-
-    def arrays(self) -> dict[str, tuple[tuple[str, ...], Tensor]]:
-        """By name, with their axes."""
-        return {name: (("head",), values) for name, values in self.numbers.items()}
 
 
 def received(attention: Tensor, allowed: Allowed = None) -> Tensor:
@@ -40,7 +29,7 @@ def head_sink(
     allowed: Allowed = None,
     *,
     threshold: float = 0.3,
-) -> HeadSink:
+) -> HeadNumbers:
     """The key with the largest mean weight α_k = mean over i ≥ k of A[i, k], and whether that is a sink: α_k > ε
     (Gu et al. 2024, eq. 7, there for the first token and ε = 0.3).
 
@@ -60,7 +49,7 @@ def head_sink(
     special = special.to(attention.device)
     signs = torch.tensor([is_punctuation(token) for token in key_tokens], device=attention.device) & ~special
     where = {"first": key == 0, "special": special[key], "punctuation": signs[key]}
-    return HeadSink(
+    return HeadNumbers(
         {
             "sink_weight": largest,
             "sink_key": key,

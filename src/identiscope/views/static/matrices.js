@@ -5,7 +5,7 @@ import { choice, html, svg } from "./dom.js";
 import { makeMapPanel } from "./map_panel.js";
 import { LEGEND, scaleBar } from "./map_picture.js";
 import { scaleOf } from "./scale.js";
-import { comparable, makeSection, standing } from "./section.js";
+import { makeSection, scaleChoice, standing } from "./section.js";
 import { number, shown, small } from "./text.js";
 
 /** What stands for a cell without a number. */
@@ -29,7 +29,6 @@ export function drawMatrices(sections, view) {
       .join(", ");
   };
   let place = 0;
-  let together = true;
   const moving = { left: 0, top: 0, zoom: 1 };
 
   const cards = sections.map((section) => {
@@ -113,23 +112,12 @@ export function drawMatrices(sections, view) {
     },
   );
   heads.element.hidden = places.length < 2;
-  const scales = choice(
-    "Colours",
-    [
-      { value: "one", text: "one scale for all" },
-      { value: "own", text: "each its own scale" },
-    ],
-    (value) => {
-      together = value === "one";
-      draw();
-    },
-  );
-  scales.element.hidden = sections.length < 2;
-  together = comparable(sections.map(({ data }) => data.peak));
-  scales.list.value = together ? "one" : "own";
+  const scales = scaleChoice(sections, () => draw());
+  scales.suit(sections.map(({ data }) => data.peak));
   const tools = html("div", { class: "tools" }, heads.element, scales.element);
 
   function draw() {
+    const together = scales.together();
     const all = scaleOf(
       cards.map(({ now }) => now),
       columns.length,

@@ -1,6 +1,6 @@
 /** A part of the page: a heading, one sentence that explains it, buttons to save it, and what it shows. */
 
-import { html } from "./dom.js";
+import { choice, html } from "./dom.js";
 import { saveButtons } from "./saving.js";
 
 /**
@@ -43,8 +43,26 @@ export function standing(sections, tools) {
   );
 }
 
-/** Whether colours mean the same in all sections, or each has its own. @param {number[]} limits  the largest number of each */
-export function comparable(limits) {
-  const known = limits.filter((limit) => limit > 0);
-  return known.length < 2 || Math.max(...known) <= 10 * Math.min(...known);
+/**
+ * Whether colours mean the same in all sections, or each has its own scale: a choice where there are several.
+ * @param {{length: number}} sections
+ * @param {() => void} onchange
+ */
+export function scaleChoice(sections, onchange) {
+  const options = [
+    { value: "one", text: "one scale for all" },
+    { value: "own", text: "each its own scale" },
+  ];
+  const { list, element } = choice("Colours", options, onchange);
+  element.hidden = sections.length < 2;
+  return {
+    element,
+    together: () => list.value === "one",
+    /** What is chosen unasked. @param {number[]} limits  the largest number of each */
+    suit(limits) {
+      const known = limits.filter((limit) => limit > 0);
+      const comparable = known.length < 2 || Math.max(...known) <= 10 * Math.min(...known);
+      list.value = comparable ? "one" : "own";
+    },
+  };
 }

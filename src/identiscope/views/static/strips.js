@@ -5,7 +5,7 @@ import { choice, html, svg } from "./dom.js";
 import { makeMapPanel } from "./map_panel.js";
 import { LEGEND, scaleBar } from "./map_picture.js";
 import { scaleOf } from "./scale.js";
-import { comparable, makeSection, standing } from "./section.js";
+import { makeSection, scaleChoice, standing } from "./section.js";
 import { number, shown } from "./text.js";
 
 /**
@@ -21,7 +21,6 @@ export function drawStrips(sections, view) {
   const several = sections.some(({ data }) => data.variables.length > 1);
   let word = words ? Math.min(1, words.length - 1) : 0;
   let variable = names[0];
-  let together = true;
   const moving = { left: 0, top: 0, zoom: 1 };
 
   const cards = sections.map((section) => {
@@ -163,18 +162,7 @@ export function drawStrips(sections, view) {
     },
   );
   values.element.hidden = !several;
-  const scales = choice(
-    "Colours",
-    [
-      { value: "one", text: "one scale for all" },
-      { value: "own", text: "each its own scale" },
-    ],
-    (value) => {
-      together = value === "one";
-      draw();
-    },
-  );
-  scales.element.hidden = sections.length < 2;
+  const scales = scaleChoice(sections, () => draw());
   const tools = html("div", { class: "tools" }, choices.element, values.element, scales.element);
 
   /** @param {(Float32Array|null)[]} shown */
@@ -188,6 +176,7 @@ export function drawStrips(sections, view) {
     const all = cards.map((one) => one.values());
     if (all.some((one) => !one)) return;
     const scale = scaleFor(all);
+    const together = scales.together();
     cards.forEach((one, at) => {
       const seen = together ? all : [all[at]];
       one.draw(
@@ -207,8 +196,7 @@ export function drawStrips(sections, view) {
   }
 
   const ready = Promise.all(cards.map((one) => one.read())).then(() => {
-    together = comparable(cards.map((one) => scaleOf([one.values()], columns.length).limit));
-    scales.list.value = together ? "one" : "own";
+    scales.suit(cards.map((one) => scaleOf([one.values()], columns.length).limit));
     show(word, variable);
   });
   return {
