@@ -39,6 +39,12 @@ def france() -> identiscope.Trace:
     return identiscope.trace("smollm2", FRANCE)
 
 
+@cache
+def passage() -> identiscope.Trace:
+    """138 tokens, more than a head of minilm has channels."""
+    return identiscope.trace("minilm", identiscope.PASSAGE)
+
+
 def asked(name: str, trace: identiscope.Trace, **options: Any) -> xr.Dataset:
     """What a method says, and in a line what it took."""
     result = identiscope.ask(name, trace, **options)
@@ -49,7 +55,7 @@ def asked(name: str, trace: identiscope.Trace, **options: Any) -> xr.Dataset:
 
 def save(name: str) -> None:
     """The figure that was drawn last, as a small file."""
-    plt.gcf().savefig(IMAGES / f"{name}.png", dpi=80)
+    plt.gcf().savefig(IMAGES / f"{name}.png", dpi=80, pil_kwargs={"optimize": True})
     plt.close("all")
 
 
@@ -78,13 +84,84 @@ def bars(name: str, *results: xr.Dataset) -> None:
     """Scores of both texts."""
     for ax, result in zip(panels(len(results), 4.2, 2.9), results, strict=True):
         identiscope.plot(result, ax)
-        ax.set_title(str(result.attrs["outcome"]).replace(" (the most likely)", ""), loc="left", fontsize="small")
+        ax.set_title(
+            str(result.attrs.get("outcome", result.attrs["model"])).replace(" (the most likely)", ""),
+            loc="left",
+            fontsize="small",
+        )
     save(name)
 
 
 def both(name: str, **options: Any) -> None:
     """Scores of the review and of the sentence."""
     bars(name, asked(name, film(), outcome=TOUCHING, **options), asked(name, france(), **options))
+
+
+def attention() -> None:
+    """One head, and all."""
+    result = asked("attention", film())["attention"]
+    left, right = panels(2)
+    heat(result.to_dataset(), result.isel(layer=3, head=5), left, "layer 3, head 5", "attention")
+    heat(result.to_dataset(), result.isel(layer=3).mean("head"), right, "layer 3, mean over heads", "attention")
+    save("attention")
+
+
+#: So many tokens of the passage are drawn.
+_SHOWN = 64
+
+
+def beside_attention(name: str, layer: int, head: int) -> None:
+    """A map beside raw attention."""
+    raw, result = asked("attention", passage()), asked(name, passage())
+    left, right = panels(2, 4.0, 3.3)
+    for ax, one, title in ((left, raw["attention"], "attention"), (right, result[name], name.replace("_", " "))):
+        cells = one.isel(layer=layer, head=head).transpose("query", "key").values[:_SHOWN, :_SHOWN]
+        # The few cells beyond it are as dark as the colour can be.
+        reach = float(np.quantile(raw["attention"].isel(layer=layer, head=head), 0.985))
+        image = ax.imshow(cells, cmap="PuOr_r", vmin=-reach, vmax=reach, interpolation="nearest")
+        plt.colorbar(image, ax=ax, label="weight")
+        ax.set(xlabel="key", ylabel="query")
+        ax.set_title(title, loc="left", fontsize="medium")
+    save(name)
+
+
+def effective_simplex_span() -> None:
+    """Beside raw attention."""
+    beside_attention("effective_simplex_span", 3, 2)
+
+
+def canonical() -> None:
+    """Beside raw attention."""
+    beside_attention("canonical", 3, 2)
+
+
+def effective() -> None:
+    """Beside raw attention."""
+    beside_attention("effective", 3, 2)
+
+
+def rollout() -> None:
+    """One layer's attention, and all layers multiplied up."""
+    raw, result = asked("attention", film()), asked("rollout", film())
+    left, right = panels(2)
+    heat(raw, raw["attention"].isel(layer=5).mean("head"), left, "last layer: attention, mean over heads", "attention")
+    heat(result, result["rollout"].isel(layer=-1), right, "rollout, last layer", "share")
+    save("rollout")
+
+
+def hidden_token_attribution() -> None:
+    """Two layers."""
+    result = asked("hidden_token_attribution", film(), mode="exact")
+    left, right = panels(2)
+    for ax, layer in ((left, 0), (right, 5)):
+        cells = result["contribution"].isel(layer=layer).transpose("output", "input")
+        heat(result, cells, ax, f"layer {layer}", "share")
+    save("hidden_token_attribution")
+
+
+def received_attention() -> None:
+    """Both texts."""
+    bars("received_attention", asked("received_attention", film()), asked("received_attention", france()))
 
 
 def weighted_norm() -> None:
@@ -286,6 +363,7 @@ def explain() -> None:
 
 #: In the order of the file: one picture each.
 PICTURES = (
+    attention, effective_simplex_span, canonical, effective, rollout, hidden_token_attribution, received_attention,
     weighted_norm, gradient_attention, attention_attribution, attention_flow, residual_norm, layer_norm_norm, globenc,
     alti, value_zeroing, gradient_rollout, head_output_gradient, gradient_input, saliency, integrated_gradients,
     smooth_gradient, attention_lrp, occlusion, shapley, kernel_shap, alti_logit, direct_logit_attribution, flow_routes,

@@ -18,6 +18,7 @@ import torch
 import contract
 import every_family
 import identiscope
+from identiscope.asking.explaining import chosen_methods
 from identiscope.capture.samples import PASSAGE
 from identiscope.linalg.agreement import TOLERANCES
 from identiscope.methods.registry import METHODS, Method, registered
@@ -54,6 +55,18 @@ def test_every_method_has_its_page(generate: Any, name: str) -> None:
     missing = [part for part, pattern in generate.PARTS_OF_A_PAGE.items() if not re.search(pattern, text, re.MULTILINE)]
     assert not missing and f"identiscope.{name}(" in text
     assert "** …" not in text, "the page was begun by docs/generate.py, and not completed"
+
+
+@pytest.mark.parametrize("name", [one.name for one in chosen_methods("all")] + ["head_output_gradient"])
+def test_the_page_of_a_method_that_explains_has_all_parts(name: str) -> None:
+    """What it assumes, what others call it, with all its aliases or what another library calls it, and a picture."""
+    text = (PROJECT / "docs" / "methods" / f"{name}.md").read_text(encoding="utf-8")
+    assert re.search(r"^(\*\*|## )What it assumes", text, re.MULTILINE)
+    assert re.search(rf"^!\[.+\]\(\.\./images/methods/{name}\.png\)$", text, re.MULTILINE)
+    known = text[text.index("**Known as.** ") :]
+    missing = [alias for alias in METHODS[name].aliases if f"`{alias}`" not in known]
+    # A name that is written in another way by the library that has it is the same name.
+    assert not [alias for alias in missing if alias.replace("_", "") not in known.lower()]
 
 
 #: Pages whose example is whole: it traces a text of its own.

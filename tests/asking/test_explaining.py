@@ -86,6 +86,12 @@ def test_numbers_without_labels_are_those_of_the_result(trace: identiscope.Trace
         ("value-zeroing", "value_zeroing"),
         ("attention_rollout", "rollout"),
         ("Saliency", "saliency"),
+        ("LayerIntegratedGradients", "integrated_gradients"),
+        ("NoiseTunnel", "smooth_gradient"),
+        ("neuron_view", "attention"),
+        ("ALTI+", "alti"),
+        ("logit-lens", "direct_logit_attribution"),
+        ("AttnLRP", "attention_lrp"),
     ],
 )
 def test_methods_are_known_by_the_names_that_other_libraries_give_them(known: str, name: str) -> None:

@@ -82,7 +82,7 @@ class Method:
 _LINES = (
     Method("attention", "map", "Vaswani et al. 2017, eq. 1", "raw attention, as the softmax gave it",
            tags=("fast", "weights"),
-           aliases=("raw", "raw_attention")),
+           aliases=("raw", "raw_attention", "head_view", "model_view", "neuron_view")),
     Method("effective_simplex_span", "map", "Naim & Asher 2024", "the part of attention that the output"
            " depends on: its projection on col([T,1])", tags=("fast", "weights")),
     Method("canonical", "map", f"{_BRUNNER}, §3.4 (its open question)",
@@ -149,7 +149,7 @@ _LINES = (
     Method("layer_alternative", "layer", f"{_BRUNNER}, §3.3, for a layer", "other maps of all heads of a layer that"
            " together give its output", varies=("layer_alternative", "projection_condition"), on_cpu="linear programs"),
     Method("hidden_token_attribution", "mixture", f"{_BRUNNER}, eq. 11", "Jacobian norms: how much of each input token"
-           " is in each hidden embedding", aliases=("attribution",), own_axes=("layer", "input", "output"),
+           " is in each hidden embedding", aliases=("attribution", "hta"), own_axes=("layer", "input", "output"),
            brief={"mode": "estimate"}),
     Method("rollout", "mixture", "Abnar & Zuidema 2020", "attention multiplied up through the layers", tags=("fast",),
            aliases=("attention_rollout",)),
@@ -162,7 +162,7 @@ _LINES = (
     Method("globenc", "mixture", "Modarressi et al. 2022", "the same behind both norms of a layer, rolled out",
            tags=("fast",)),
     Method("alti", "mixture", "Ferrando et al. 2022, eq. 7", "what a token's state would lose in length without each"
-           " other one, rolled out"),
+           " other one, rolled out", aliases=("alti_plus", "alti+")),
     Method("value_zeroing", "mixture", "Mohebbi et al. 2023", "how a layer's output turns when the value of a token is"
            " zero"),
     Method("gradient_rollout", "mixture", "Chefer et al. 2021", "attention times its positive gradient, added up"
@@ -170,14 +170,16 @@ _LINES = (
     Method("head_output_gradient", "mixture", "Pascual et al. 2021", "what the output of each head depends on, beside"
            " its attention", own_axes=("layer", "head", "output", "input")),
     Method("gradient_input", "score", "Shrikumar et al. 2016", "gradient times input: what the outcome loses to first"
-           " order without a token", tags=("fast",), aliases=("gradient_x_input", "input_x_gradient")),
+           " order without a token", tags=("fast",),
+           aliases=("gradient_x_input", "input_x_gradient", "layer_gradient_x_activation")),
     Method("received_attention", "score", "Tan et al. 2023", "what each token is given by all in the first layer; the"
            " outcome has no say", aliases=("column_sums",)),
     Method("saliency", "score", "Simonyan et al. 2014", "the length of the gradient by each token's embedding",
-           tags=("fast",), aliases=("gradient_norm", "vanilla_gradient")),
+           tags=("fast",), aliases=("gradient_norm", "grad_norm", "vanilla_gradient")),
     Method("integrated_gradients", "score", "Sundararajan et al. 2017, eq. 1", "gradients along the way from a text"
-           " that says nothing", aliases=("ig",)),
-    Method("smooth_gradient", "score", "Smilkov et al. 2017", "gradients averaged over noise", aliases=("smoothgrad",)),
+           " that says nothing", aliases=("ig", "layer_integrated_gradients")),
+    Method("smooth_gradient", "score", "Smilkov et al. 2017", "gradients averaged over noise",
+           aliases=("smoothgrad", "noise_tunnel")),
     Method("attention_lrp", "score", "Achtibat et al. 2024", "relevance passed down by rules that conserve it",
            tags=("fast",), aliases=("attnlrp", "lrp")),
     Method("alti_logit", "score", "Ferrando et al. 2023", "what every layer brings to the outcome, carried to the"
@@ -185,9 +187,9 @@ _LINES = (
     Method("flow_routes", "score", "Ferrando & Voita 2024", "the routes by which the outcome came, edge by edge",
            aliases=("information_flow_routes",)),
     Method("direct_logit_attribution", "score", "Elhage et al. 2021", "what heads, feed-forward parts and embeddings"
-           " write to the outcome", aliases=("dla", "logit_attribution")),
+           " write to the outcome", aliases=("dla", "logit_attribution", "logit_lens")),
     Method("occlusion", "score", "Zeiler & Fergus 2014", "what the outcome loses without a token",
-           aliases=("leave_one_out", "feature_ablation")),
+           aliases=("leave_one_out", "loo", "feature_ablation")),
     Method("shapley", "score", "Shapley 1953; Lundberg & Lee 2017", "what a token adds to the outcome, over all orders"
            " of tokens", aliases=("shapley_values", "shapley_value_sampling")),
     Method("kernel_shap", "score", "Lundberg & Lee 2017, theorem 2", "Shapley values by a weighted regression",
