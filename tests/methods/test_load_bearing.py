@@ -120,11 +120,26 @@ def test_of_a_linear_outcome_the_ends_hold_in_the_run() -> None:
 
 def test_it_is_of_the_running_model() -> None:
     found = identiscope.load_bearing(contract.trace(contract.CASES["causal, grouped queries"]), top=5, tolerance=0.001)
-    assert found.sizes["cell"] == 5 and found["load"].dims == ("layer",)
+    assert found.sizes["cell"] == 5 and found["load"].dims == ("layer",) and "least" not in found
     assert ((found["load"] >= 0) & (found["load"] <= 1)).all()
     assert (found["lower"] <= found["weight"] + 1e-9).all() and (found["weight"] <= found["upper"] + 1e-9).all()
     # To first order; the run says what it really is.
     assert (found["lower_moved"] < 0.2).all()
+
+
+def test_the_interval_of_every_weight_is_given_when_asked_for() -> None:
+    traced = contract.trace(contract.CASES["causal, grouped queries"])
+    found = identiscope.load_bearing(traced, top=4, tolerance=0.001, weights=True)
+    raw = np.stack([[site.attention(head).numpy() for head in range(4)] for site in traced.sites])
+    least, most = found["least"].values, found["most"].values
+    assert least.shape == raw.shape and (least <= most + 1e-12).all() and (np.triu(most, 1) == 0).all()
+    tokens = np.array(traced.tokens)
+    merged = raw @ (tokens[:, None] == tokens)
+    assert (least <= merged + 1e-9).all() and (merged <= most + np.triu(np.ones_like(raw), 1) + 1e-9).all()
+    for place in range(4):
+        one = found.isel(cell=place)
+        where = (int(one["layer_of_cell"]), int(one["head_of_cell"]), int(one["query"]), int(one["key"]))
+        assert (least[where], most[where]) == (float(one["merged_lower"]), float(one["merged_upper"]))
 
 
 @pytest.mark.parametrize(("options", "words"), [({"top": 0}, "at least 1"), ({"tolerance": -1.0}, "0 or more"),

@@ -32,19 +32,27 @@ class LoadBearing:
     """load [layer] and, of the weights with the largest loads, arrays [cell]."""
 
     layers: list[int]
+    heads: list[int]
     load: np.ndarray
     bearing_rows: np.ndarray
     cells: dict[str, Any]
     facts: dict[str, Any]
+    bounds: list[Tensor]
 
     def arrays(self) -> dict[str, tuple[tuple[str, ...], Any]]:
         """By name, with their axes."""
-        by_layer = {"load": (("layer",), self.load), "bearing_rows": (("layer",), self.bearing_rows)}
-        return by_layer | {name: (("cell",), values) for name, values in self.cells.items()}
+        by_layer: dict[str, tuple[tuple[str, ...], Any]] = {
+            "load": (("layer",), self.load),
+            "bearing_rows": (("layer",), self.bearing_rows),
+        }
+        axes = ("layer", "head", "row", "all_keys")
+        every = {name: (axes, values) for name, values in zip(("least", "most"), self.bounds, strict=False)}
+        return by_layer | {name: (("cell",), values) for name, values in self.cells.items()} | every
 
     def labels(self) -> dict[str, Sequence[int]]:
-        """The layers."""
-        return {"layer": self.layers}
+        """The layers, and the heads where every weight is given."""
+        labels: dict[str, Sequence[int]] = {"layer": self.layers}
+        return labels | {"head": self.heads} if self.bounds else labels
 
 
 def load_bearing(
@@ -54,6 +62,7 @@ def load_bearing(
     top: int = 20,
     layers: Sequence[int] | None = None,
     outcomes: int = 5,
+    weights: bool = False,
     progress: Progress | None = None,
 ) -> LoadBearing:
     """Of each weight the interval over its own row, all else fixed, the outcome staying within a tolerance: its load.
@@ -74,7 +83,8 @@ def load_bearing(
     `held_lower` is the least weight with which the outcome was seen to stay, so that the true load is at most that.
 
     tolerance: how far the outcome may move: each probability, or the outcome itself where there are no choices. top:
-    how many weights are run. layers: only these. outcomes: how many of the most likely choices count.
+    how many weights are run. layers: only these. outcomes: how many of the most likely choices count. weights: give the
+    interval of every weight to first order (`least`, `most` [layer, head, row, all_keys], of a key with its copies).
 
     >>> load_bearing(runs, tolerance=0.05).arrays()["load"]
     """
@@ -87,6 +97,7 @@ def load_bearing(
     load: list[float] = []
     bearing: list[float] = []
     found: list[dict[str, Any]] = []
+    bounds: list[tuple[Tensor, Tensor]] = []
     for place in places:
         layer = known[place]
         lower, upper = first_order_bounds(layer, gradients[place], layer.copies, limit)
@@ -94,6 +105,8 @@ def load_bearing(
         able, total = lower[:, layer.movable], float(layer.raw[:, layer.movable].sum())
         load.append(float(able.sum()) / total if total else 0.0)
         bearing.append(float((able.amax(-1) > 0).double().mean()) if total else 0.0)
+        if weights:
+            bounds.append((lower[..., layer.copies] * layer.allowed, upper[..., layer.copies] * layer.allowed))
         found += _largest(layer, place, lower, upper, gradients[place], limit, top)
     found = sorted(found, key=lambda cell: (-cell["merged_lower"], -cell["effect"]))[:top]
     _run_ends(attention_runs, found, gradients, limit, progress)
@@ -101,7 +114,9 @@ def load_bearing(
         cell["layer_of_cell"] = known[cell["place"]].layer
     cells: dict[str, Any] = {name: np.array([cell[name] for cell in found], dtype) for name, dtype in _COLUMNS.items()}
     facts = {"tolerance": limit, "bound": "to first order, and of the weights that are listed in the running model"}
-    return LoadBearing([known[place].layer for place in places], np.array(load), np.array(bearing), cells, facts)
+    every = [torch.stack(ends) for ends in zip(*bounds, strict=True)]
+    numbers = [known[place].layer for place in places]
+    return LoadBearing(numbers, list(known[0].heads), np.array(load), np.array(bearing), cells, facts, every)
 
 
 #: Of a cell: what is said of it, and in which numbers.
