@@ -78,6 +78,8 @@ def test_the_ladder_of_a_causal_model_names_the_weight_that_bears_most() -> None
     ladder = identiscope.freedom_ladder(traced, tolerance=0.0005, epsilon=0.02, most_rows=2, top=3)
     assert ladder["criterion"].values.tolist() == ["0.0005", "same choice"]
     assert ladder.sizes["cell"] == 3 and float(ladder["merged_lower"][0]) > 0
+    # What was measured is what is said to stay.
+    assert "all probabilities staying within 0.0005 together where the" in ladder.attrs["sentence"]
     assert "all layers' together by" in ladder.attrs["sentence"]
     held = int((ladder["control_moved"] <= 0.0005).sum())
     assert f"keep it so in {held} of 2 layers" in ladder.attrs["sentence"]

@@ -152,16 +152,19 @@ def ladder_sentence(result: xr.Dataset) -> str:
     tolerances = [str(one) for one in result["criterion"].values if str(one) != "same choice"]
     reach = result["merged_reach"].values
     largest = tolerances[-1]
-    said = f"the {result.attrs['outcome']}"
     moved = f"one layer's attention was moved by {reach.mean():.2f} (layers: {reach.min():.2f} to {reach.max():.2f})"
-    kept = f"{said} staying within {largest}"
+    # What stays is what was measured: where there are choices, the probabilities of all of them, and not the outcome.
+    choices, outcome = "same choice" in result["criterion"].values, f"the {result.attrs['outcome']}"
+    kept = f"{outcome} staying within {largest}"
+    if choices:
+        kept = f"all probabilities staying within {largest} together where {outcome} is read"
     whole, count = "", result.sizes["layer"]
     if "all_merged_reach_within" in result and count > 1:
         together = float(result["all_merged_reach_within"].sel(criterion=largest))
         those = "all layers'" if result.attrs["options"]["layers"] is None else f"these {count} layers'"
         whole = f", {those} together by {together:.2f}"
     chosen = ""
-    if "same choice" in result["criterion"].values:
+    if choices:
         same = result["merged_reach_within"].sel(criterion="same choice").values
         chosen = f"; with the same answer one layer's by {same.mean():.2f}"
     load = float(result["load"].mean())
@@ -173,11 +176,14 @@ def ladder_sentence(result: xr.Dataset) -> str:
             f" {shown_token(str(cell['query_token'].values))!r} in layer {int(cell['layer_of_cell'])}, head"
             f" {int(cell['head_of_cell'])}: {float(cell['merged_lower']):.2f} of {float(cell['merged_weight']):.2f}"
         )
-    rests = f"To first order it rests on {100 * load:.1f} % of the weight{heaviest}."
+    rests = f"To first order the prediction rests on {100 * load:.1f} % of the weight{heaviest}."
     if result.sizes.get("cell"):
         without = result["removed_moved"].values
         beyond = int((without > float(largest)).sum())
-        rests += f" Of {len(without)} weights that were taken away one at a time, {beyond} moved it further when run."
+        rests += (
+            f" Of {len(without)} weights that were taken away one at a time, {beyond} moved it by more than {largest}"
+            " when run."
+        )
     return f"{sentence} In the running model {moved}{whole}, {kept}{chosen}. {_beside_chance(result, largest)}{rests}"
 
 
