@@ -17,7 +17,8 @@ from identiscope.capture.redrawing import blocks_of, redraw
 from identiscope.errors import InputError, ModelError
 from identiscope.judge.audits.alternatives import ALTERNATIVES, other_attention
 from identiscope.judge.audits.changes import Change, chance, change
-from identiscope.judge.audits.redrawn import chance_bound, left_over
+from identiscope.judge.audits.findings import STAYS, SURVIVES, UNDECIDED
+from identiscope.judge.audits.redrawn import _verdict, chance_bound, left_over
 from identiscope.methods.fields import FIELDS, SEE_WEIGHTS, layer_fields
 from identiscope.methods.registry import Method
 from identiscope.methods.trace_fields import runs_of
@@ -344,8 +345,13 @@ def test_the_bound_of_chance_holds() -> None:
     for _ in range(times):
         before = generator.random(inputs)
         mean = np.mean([left_over(before, generator.random(inputs), np.ones(inputs, bool)) for _ in range(draws)])
-        above += int(mean > chance_bound(inputs, draws))
+        above += int(abs(mean) > chance_bound(inputs, draws))
     assert 0.02 < above / times < 0.08
+
+
+def test_an_answer_that_is_turned_around_is_not_gone() -> None:
+    assert [_verdict(np.full(3, left), 20) for left in (-0.9, -0.1, 0.1, 0.9)] == [STAYS, SURVIVES, SURVIVES, STAYS]
+    assert _verdict(np.full(3, np.nan), 20) == _verdict(np.zeros(3), 5) == UNDECIDED
 
 
 def test_ties_share_their_ranks_and_what_does_not_vary_is_undecided() -> None:

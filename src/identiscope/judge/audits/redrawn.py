@@ -23,14 +23,15 @@ from identiscope.progress import Progress, tell
 from identiscope.results import make_result
 from identiscope.stats.rank_correlation import spearman
 
-#: One-sided 5 % of a normal distribution: above it a rank correlation is more than chance.
-_MORE_THAN_CHANCE = 1.645
+#: Two-sided 5 % of a normal distribution: beyond it a rank correlation is more than chance, of either sign.
+_MORE_THAN_CHANCE = 1.96
 _LEAST_TOKENS = 6
 #: Orders from which is told what chance leaves.
 _DRAWN = 2000
 RULE = (
     "a method survives if its answer does not: with all layers drawn anew, the rank correlation with the original"
-    " answer, mean over the draws, is at most what chance exceeds in 5 % of cases, 1.645/√((tokens − 1)·draws)"
+    " answer, mean over the draws, is at most as large, of either sign, as what chance exceeds in 5 % of cases,"
+    " 1.96/√((tokens − 1)·draws)"
 )
 
 
@@ -105,7 +106,7 @@ def left_over(before: Numbers, after: Numbers, judged: np.ndarray) -> float:
 
 
 def chance_bound(tokens: int, draws: int) -> float:
-    """What the mean of so many rank correlations of unrelated answers exceeds in 5 % of cases."""
+    """What the size of the mean of so many rank correlations of unrelated answers exceeds in 5 % of cases."""
     return float(_MORE_THAN_CHANCE / np.sqrt((tokens - 1) * draws))
 
 
@@ -114,7 +115,8 @@ def _verdict(last: Numbers, tokens: int) -> str:
     known = last[np.isfinite(last)]
     if not len(known) or tokens < _LEAST_TOKENS:
         return UNDECIDED
-    return SURVIVES if known.mean() <= chance_bound(tokens, len(known)) else STAYS
+    # An answer that is turned around is not gone either.
+    return SURVIVES if abs(known.mean()) <= chance_bound(tokens, len(known)) else STAYS
 
 
 def _counts(blocks: int, steps: int | None) -> list[int]:
