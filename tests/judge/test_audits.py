@@ -65,6 +65,8 @@ def reference(before: np.ndarray, after: np.ndarray, rows: Any, groups: np.ndarr
         "row_total_variation": max(apart(*pair) for pair in flat),
         "row_mean_total_variation": sum(apart(*pair) for pair in flat) / len(flat),
         "row_top_survives": sum(stays(*pair) for pair in flat) / len(flat),
+        "merged_row_total_variation": max(apart(*map(added, pair)) for pair in flat),
+        "merged_row_top_survives": sum(stays(*map(added, pair)) for pair in flat) / len(flat),
         "relative": sum((a - b) ** 2 for x, y in flat for a, b in zip(x, y, strict=True)) ** 0.5
         / sum(a**2 for x, _ in flat for a in x) ** 0.5,
     }
@@ -108,6 +110,15 @@ def test_chance_is_what_a_random_scorer_has() -> None:
     means, errors = np.mean(found, 0), np.std(found, 0) / 20
     assert abs(means[0] - said["change"]) < 4 * errors[0]
     assert abs(means[1] - said["top_survives"]) < 4 * errors[1] + 0.005
+
+
+def test_what_goes_among_copies_changes_and_merged_survives() -> None:
+    rows = np.array([[0.5, 0.3, 0.2], [0.1, 0.1, 0.8]])
+    swapped, copies = rows[:, [1, 0, 2]], np.array([0, 0, 1])
+    found = change(rows[0], swapped[0], (rows, swapped), copies)
+    assert not found.survives and found.merged_survives
+    assert not change(rows[0], rows[0, [0, 2, 1]], (rows, rows), copies).merged_survives
+    assert not change(rows[0], rows[0], (rows, rows[:, [0, 2, 1]]), copies).merged_survives
 
 
 # Null audit.
@@ -177,6 +188,7 @@ def test_the_null_audit_says_what_is_known() -> None:
     assert {name for name, word in said.items() if word == "not applicable"} == {"saliency", "integrated_gradients"}
     assert all(said[name] == "changes" for name in ("attention", "rollout", "gradient_attention", "weighted_norm"))
     assert "survives if no description moves it" in audit.attrs["rule"]
+    assert dict(zip(said, audit["merged_verdict"].values.tolist(), strict=True)) == said
     assert (audit["distance"].loc[{"method": "attention"}] > 0.03).all()
     # As a map, what changes in attention is how far it was moved.
     assert np.allclose(
@@ -207,6 +219,9 @@ def literal_interval(trace: identiscope.Trace, layer: int, head: int, query: int
     return ends
 
 
+PARTS = ("top_value", "top_lower", "top_upper")
+
+
 def test_intervals_of_linear_answers_are_exact() -> None:
     """Of maps every row's strongest cell; of a score its strongest input, over all rows of all layers at once."""
     trace = traced("llama")
@@ -228,9 +243,18 @@ def test_intervals_of_linear_answers_are_exact() -> None:
                     ends[name].append((row.max(), *literal_interval(trace, layer, head, query, cost)))
     for name, found in ends.items():
         expected = np.mean(found, 0)
-        values = [float(audit[part].loc[{"method": name}]) for part in ("top_value", "top_lower", "top_upper")]
+        values = [float(audit[part].loc[{"method": name}]) for part in PARTS]
         np.testing.assert_allclose(values, expected, atol=1e-7)
         assert values[2] - values[1] > 0.02
+    # Copies added up: the strongest token of a row is one of these, and what goes among them is no freedom.
+    copies = np.array([TOKENS.index(token) for token in TOKENS])
+    together = []
+    for layer, head, query in np.ndindex(2, rewritable.HEADS, len(TOKENS)):
+        row = np.bincount(copies, weights=attention[layer, head, query])
+        cost = (copies == row.argmax()).astype(float)
+        together.append((row.max(), *literal_interval(trace, layer, head, query, cost)))
+    merged = [float(audit[f"merged_{part}"].loc[{"method": "attention"}]) for part in PARTS]
+    np.testing.assert_allclose(merged, np.mean(together, 0), atol=1e-7)
     # What is multiplied up through layers is linear in none of them.
     for name in ("rollout", "alti"):
         assert np.isnan(audit["top_lower"].loc[{"method": name}])

@@ -28,9 +28,9 @@ class Change:
 
     total_variation: of the scores as shares of their sizes, between 0 and 1. rank_correlation: Spearman's, of the sizes
     of the scores; not a number where one of them does not vary. top_survives: the strongest input is still the
-    strongest. merged_…: with the scores of equal tokens added up. row_…: of the answer on its own axes, row by row: the
-    largest and the mean total variation, and the share of rows whose strongest token stays. relative: ‖change‖ over the
-    length of the answer on its own axes.
+    strongest. row_…: of the answer on its own axes, row by row: the largest and the mean total variation, and the share
+    of rows whose strongest token stays. merged_…: with what is said of equal tokens added up. relative: ‖change‖ over
+    the length of the answer on its own axes.
     """
 
     total_variation: float
@@ -41,6 +41,8 @@ class Change:
     row_total_variation: float
     row_mean_total_variation: float
     row_top_survives: float
+    merged_row_total_variation: float
+    merged_row_top_survives: float
     relative: float
 
     @property
@@ -48,6 +50,12 @@ class Change:
         """By `RULE`."""
         stays = self.top_survives == 1 and self.row_top_survives == 1
         return stays and max(self.total_variation, self.row_total_variation) <= SAME_ANSWER
+
+    @property
+    def merged_survives(self) -> bool:
+        """By `RULE`, with equal tokens added up: what goes from one copy to another means nothing to a reader."""
+        stays = self.merged_top_survives == 1 and self.merged_row_top_survives == 1
+        return stays and max(self.merged_total_variation, self.merged_row_total_variation) <= SAME_ANSWER
 
 
 def change(before: Numbers, after: Numbers, rows: tuple[Numbers, Numbers], groups: NDArray[np.int64]) -> Change:
@@ -61,6 +69,8 @@ def change(before: Numbers, after: Numbers, rows: tuple[Numbers, Numbers], group
     one, other = before[both], after[both]
     first, second = (_added(values, groups[both]) for values in (one, other))
     apart, stays = row_variation(*rows), tops_survive(*rows)
+    # Rows are of one stream, the last of those that scores are of.
+    merged = [_added(some, groups[len(groups) - some.shape[-1] :]) for some in rows]
     size = float(np.linalg.norm(rows[0]))
     moved = float(np.linalg.norm(rows[1] - rows[0]))
     return Change(
@@ -72,6 +82,8 @@ def change(before: Numbers, after: Numbers, rows: tuple[Numbers, Numbers], group
         row_total_variation=float(apart.max()),
         row_mean_total_variation=float(apart.mean()),
         row_top_survives=float(stays.mean()),
+        merged_row_total_variation=float(row_variation(*merged).max()),
+        merged_row_top_survives=float(tops_survive(*merged).mean()),
         relative=moved / size if size > 0 else float("nan") if moved else 0.0,
     )
 
@@ -79,7 +91,7 @@ def change(before: Numbers, after: Numbers, rows: tuple[Numbers, Numbers], group
 def scores_compared(before: Numbers, after: Numbers, groups: NDArray[np.int64]) -> Change:
     """Compare two scores [input] alone."""
     known = np.isfinite(before) & np.isfinite(after)
-    return change(before, after, (before[known], after[known]), groups)
+    return change(before[known], after[known], (before[known], after[known]), groups[known])
 
 
 def chance(inputs: int, asked: int, seed: int) -> dict[str, float]:
@@ -120,4 +132,6 @@ def _shares(rows: Numbers) -> Numbers:
 
 
 def _added(scores: Numbers, groups: NDArray[np.int64]) -> Numbers:
-    return np.bincount(groups, weights=scores).astype(np.float64)
+    """Scores [..., token] of equal tokens added up, [..., group]."""
+    together: Numbers = scores @ np.eye(int(groups.max(initial=0)) + 1)[groups]
+    return together

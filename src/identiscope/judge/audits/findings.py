@@ -19,7 +19,8 @@ _NUMBERS = tuple(part.name for part in fields(Change))
 class Findings:
     """What was found of some methods under some descriptions; of several texts the worst counts.
 
-    said: the verdict on each method; failed: why it could not be asked, or is not applicable.
+    said: the verdict on each method; merged: the same with equal tokens added up; failed: why it could not be asked, or
+    is not applicable.
     """
 
     methods: Sequence[str]
@@ -27,6 +28,7 @@ class Findings:
     changes: dict[tuple[str, str], list[Change]] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
     said: dict[str, str] = field(default_factory=dict)
+    merged: dict[str, str] = field(default_factory=dict)
     passes: dict[str, float] = field(default_factory=dict)
 
     def add(self, method: str, description: str, change: Change, passes: float = 0.0) -> None:
@@ -41,6 +43,9 @@ class Findings:
             if found and method not in self.said:
                 self.said[method] = SURVIVES if all(one.survives for one in found) else CHANGES
             self.said.setdefault(method, UNDECIDED)
+            if self.said[method] in (SURVIVES, CHANGES):
+                self.merged.setdefault(method, SURVIVES if all(one.merged_survives for one in found) else CHANGES)
+            self.merged.setdefault(method, self.said[method])
 
     def result(
         self, name: str, axis: str, provenance: Mapping[str, Any], more: Mapping[str, tuple[Sequence[str], Any]]
@@ -57,7 +62,7 @@ class Findings:
                     if found:
                         values[place, at] = min(found) if _is_better(number) else max(found)
             arrays[number] = (("method", axis), values)
-        words = {"verdict": self.said, "failed": self.failed}
+        words = {"verdict": self.said, "merged_verdict": self.merged, "failed": self.failed}
         for label, said in words.items():
             arrays[label] = (("method",), np.array([said.get(method, "") for method in self.methods], dtype=object))
         arrays["passes"] = (("method",), np.array([self.passes.get(method, 0.0) for method in self.methods]))

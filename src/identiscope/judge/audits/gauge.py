@@ -38,7 +38,8 @@ def gauge_audit(
 
     Every rewriting is verified first (`change_in_model` says by how much what the model returns has moved). Numbers are
     [method, rewriting], as `Change` says, the worst over the texts; heads that changed places are put back before
-    maps are compared. Rewritings that the family does not allow are in the attribute `refused`, each with the reason.
+    maps are compared. `merged_verdict` is of the same with equal tokens added up. Rewritings that the family does not
+    allow are in the attribute `refused`, each with the reason.
 
     texts: at least one. methods: as for `explain`. outcome: the same word or class is explained in both models. how:
     rewritings (of `rewrite`), several at once with commas between them; by default each that the family allows.

@@ -9,7 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from identiscope.asking.ask import bound
@@ -28,13 +30,20 @@ if TYPE_CHECKING:
 
 
 def top_intervals(
-    one: Method, trace: "Trace", others: Sequence["Trace"], runs: OutcomeRuns, options: Mapping[str, Any], rows: int
+    one: Method,
+    trace: "Trace",
+    others: Sequence["Trace"],
+    runs: OutcomeRuns,
+    options: Mapping[str, Any],
+    rows: int,
+    groups: NDArray[np.int64],
 ) -> tuple[float, float, float] | None:
     """The value of the strongest token, and the least and the most that it can be; None for an answer that is not
     linear in attention.
 
     Of a map the mean over some rows of every head, each with its own strongest token; of a score the strongest input,
-    over all attention of all layers at once. others: the trace with other attention, where linearity is tried.
+    over all attention of all layers at once. others: the trace with other attention, where linearity is tried. groups
+    [input]: inputs of which what is said is added up, and counts as one token's.
     """
     if one.kind not in ("map", "score"):
         return None
@@ -42,8 +51,8 @@ def top_intervals(
     sites = [site for site in trace.sites if site.query_stream == site.key_stream == stream]
     slope: type[_Slopes] = _MapSlopes if one.kind == "map" else _ScoreSlopes
     try:
-        here = slope(one, trace, stream, runs, options)
-        if not all(here.foretells(slope(one, other, stream, runs, options, here)) for other in others):
+        here = slope(one, trace, stream, runs, options, groups)
+        if not all(here.foretells(slope(one, other, stream, runs, options, groups, here)) for other in others):
             return None
     except (IdentiscopeError, RuntimeError):
         # Something on the way has no derivative, or is none of torch.
@@ -92,8 +101,9 @@ class _Slopes:
 
     def __init__(
         self, one: Method, trace: "Trace", stream: str, runs: OutcomeRuns, options: Mapping[str, Any],
-        like: "_Slopes | None" = None,
+        groups: NDArray[np.int64], like: "_Slopes | None" = None,
     ) -> None:  # fmt: skip
+        self.groups = torch.from_numpy(groups)
         self.slopes: list[Tensor] = []
         self.values: list[Tensor] = []
         self.weights: list[Tensor] = []
@@ -109,6 +119,11 @@ class _Slopes:
     def rest(self) -> list[Tensor]:
         """What is in the values beside slope·attention."""
         raise NotImplementedError
+
+    def added(self, answer: Tensor) -> Tensor:
+        """An answer [..., token] with what is said of the tokens of each group added up, [..., group]."""
+        own = self.groups[len(self.groups) - answer.shape[-1] :].to(answer.device)
+        return answer.new_zeros(*answer.shape[:-1], int(own.max()) + 1).index_add(-1, own, answer)
 
     def foretells(self, other: Any) -> bool:
         """Whether these slopes are those of the other trace, and the differences between values come of them."""
@@ -135,7 +150,7 @@ class _MapSlopes(_Slopes):
             weights = fields.attention.detach().requires_grad_()
             fields = replace(fields, runs=runs, weights=weights, keep_bias=call.choices.get("value_bias", True))
             fields = fields.exactly() if one.family.exact else fields
-            answer = _tensor(one, call.of(lambda name, fields=fields: getattr(fields, name)))  # type: ignore[misc]
+            answer = self.added(_tensor(one, call.of(lambda name, fields=fields: getattr(fields, name))))  # type: ignore[misc]
             if len(self.tops) <= layer:
                 self.tops.append(answer.detach().abs().argmax(-1))
             value = answer.gather(-1, self.tops[layer][..., None])[..., 0]
@@ -162,7 +177,7 @@ class _ScoreSlopes(_Slopes):
         with warnings.catch_warnings():
             # What a method says of itself in numbers of Python has no slope, and needs none.
             warnings.filterwarnings("ignore", "Converting a tensor with requires_grad", UserWarning)
-            score = _tensor(one, call.of(fields.field))
+            score = self.added(_tensor(one, call.of(fields.field)))
         if not self.tops:
             self.tops.append(score.detach().abs().argmax())
         value = score[self.tops[0]]

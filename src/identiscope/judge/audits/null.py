@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import xarray as xr
+from numpy.typing import NDArray
 
 from identiscope.asking.ask import bound, outcome_facts
 from identiscope.asking.explaining import chosen_methods
@@ -24,6 +25,10 @@ from identiscope.progress import Progress, part_of
 
 if TYPE_CHECKING:
     from identiscope.capture import Trace
+
+
+#: Arrays of exact bounds.
+_ENDS = ("top_value", "top_lower", "top_upper")
 
 
 def sees_weights(one: Method) -> bool:
@@ -53,10 +58,11 @@ def null_audit(
     of the pass itself, which are the same at all of these. A method that does not read attention, by what its function
     asks for, is not applicable. Numbers are [method, alternative], as `Change` says; `distance` and `merged_distance`
     say how far the attention itself has moved. Where that is next to nothing (a text with fewer tokens than a head has
-    channels), nothing is decided.
+    channels), nothing is decided. `merged_verdict` is the same with what is said of equal tokens added up.
 
     Of answers that are linear in attention `top_value` is the mean value of the strongest token of a row, or the score
-    of the strongest input, and `top_lower` and `top_upper` are exact bounds of it over all attention with this output.
+    of the strongest input, and `top_lower` and `top_upper` are exact bounds of it over all attention with this output;
+    `merged_top_…` are the same of equal tokens added up.
 
     methods: as for `explain`. options: of methods, by their name. starts: searches for the farthest. intervals: rows of
     each head of which bounds are taken, evenly spread; 0 for none. seed: of the searches.
@@ -89,7 +95,14 @@ def null_audit(
         if one in able and not np.nanmax(moved[0, place], initial=0.0) > SAME_ANSWER:
             findings.said[one.name] = UNDECIDED
             findings.failed[one.name] = findings.failed[one.name] or "no attention but its own gives this output here"
-    ends = _ends(chosen, able, before, trace, runs, found, options, intervals)
+        elif one in able and not np.nanmax(moved[1, place], initial=0.0) > SAME_ANSWER:
+            # What moves among copies alone is no freedom that a reader would see.
+            findings.merged[one.name] = UNDECIDED
+    own, equal = (
+        _ends(chosen, able, before, trace, runs, found, options, intervals, some)
+        for some in (np.arange(len(groups)), groups)
+    )
+    ends = own | {f"merged_{name}": values for name, values in equal.items()}
     origin = trace_provenance(trace, methods=[one.name for one in chosen], alternatives=list(alternatives), seed=seed)
     more: dict[str, tuple[Sequence[str], Any]] = {
         "distance": (("method", "alternative"), moved[0]),
@@ -125,17 +138,16 @@ class _Alternatives:
 
 def _ends(
     chosen: Sequence[Method], able: Sequence[Method], before: dict[str, Answer], trace: "Trace", runs: OutcomeRuns,
-    found: _Alternatives, options: Options | None, rows: int,
+    found: _Alternatives, options: Options | None, rows: int, groups: NDArray[np.int64],
 ) -> dict[str, Numbers]:  # fmt: skip
     """Exact bounds of linear answers, by name of the array [method]."""
-    names = ("top_value", "top_lower", "top_upper")
-    ends = np.full((len(names), len(chosen)), np.nan)
+    ends = np.full((len(_ENDS), len(chosen)), np.nan)
     for place, one in enumerate(chosen if rows else ()):
         if one in able and not before[one.name].failed and found.made:
             others = [other.trace for other in found.made.values()]
-            bounds = top_intervals(one, trace, others, runs, (options or {}).get(one.name, {}), rows)
+            bounds = top_intervals(one, trace, others, runs, (options or {}).get(one.name, {}), rows, groups)
             ends[:, place] = np.nan if bounds is None else bounds
-    return dict(zip(names, ends, strict=True))
+    return dict(zip(_ENDS, ends, strict=True))
 
 
 def null(case: Case) -> Judgement:
