@@ -185,11 +185,15 @@ def test_scores_that_do_not_fit_are_said_and_the_others_are_judged(tiny: Path, p
     def broken(model: Any, ids: Sequence[int], runs: Any) -> list[float]:
         return [float("nan")] * len(ids)
 
+    def raising(model: Any, ids: Sequence[int], runs: Any) -> list[float]:
+        return [1 / 0] * len(ids)
+
     said = arena(
         model, pairs, tmp_path / "judged", methods=["gradient_input"], tests="causal", budget=200, scores=path,
-        functions={"broken": broken},
+        functions={"broken": broken, "raising": raising},
     )  # fmt: skip
     assert "has no scores of mine" in said["reasons"]["mine"] and "not finite" in said["reasons"]["broken"]
+    assert said["reasons"]["raising"] == "raising failed: ZeroDivisionError: division by zero"
     rows = {row["method"]: row["mean"] for row in said["tests"][0]["measures"][0]["rows"]}
     assert rows["mine"] is None and rows["broken"] is None and rows["gradient_input"] is not None
 
@@ -199,7 +203,12 @@ def test_scores_that_do_not_fit_are_said_and_the_others_are_judged(tiny: Path, p
     [
         ('{"method": "m", "ids": [1, 2], "scores": [1.0]}', "as many scores as ids"),
         ('{"method": "m", "ids": [1], "scores": [NaN]}', "no finite number"),
+        ('{"method": "m", "ids": [1], "scores": [1' + "0" * 400 + "]}", "no finite number"),
+        ('{"method": "m", "ids": [1], "scores": [true]}', "no finite number"),
+        ('{"method": "m", "ids": [], "scores": []}', "as many scores as ids"),
+        ('{"method": "m", "ids": [true], "scores": [1]}', "whole numbers"),
         ('{"method": "m", "ids": ["a"], "scores": [1]}', "whole numbers"),
+        ('{"a":' * 9999, "no JSON"),
         ("nonsense", "no JSON"),
         ("", "holds no scores"),
         ('{"ids": [1], "scores": [1]}', "expected"),
@@ -216,6 +225,8 @@ def test_a_file_of_scores_that_is_none_says_so(line: str, word: str, tmp_path: P
 def test_what_captum_gives_is_added_up() -> None:
     line = json.loads(score_line("ig", [5, 6], np.array([[[1.0, 2.0], [0.5, 0.5]]])))
     assert line["scores"] == [3.0, 1.0]
+    with pytest.raises(InputError, match="1 scores of ig are no finite numbers"):
+        score_line("ig", [5, 6], np.array([np.nan, 1.0]))
 
 
 def inseq_saved(scores: np.ndarray, *, wrapped: bool) -> dict[str, Any]:

@@ -83,8 +83,9 @@ class Judged:
         for name, scorer in self.others.items():
             try:
                 rows.append(_checked(name, scorer(trace.model, _ids(runs), runs), count))
-            except IdentiscopeError as error:
-                failed[name] = str(error)
+            except Exception as error:  # somebody else's function may raise anything; all others are judged
+                ours = isinstance(error, IdentiscopeError)
+                failed[name] = str(error) if ours else f"{name} failed: {type(error).__name__}: {error}"
                 rows.append(np.full(count, np.nan))
             passes[name] = float("nan")
         rows.append(np.random.default_rng(key).random(count))

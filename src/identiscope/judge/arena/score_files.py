@@ -23,6 +23,7 @@ from identiscope.judge.arena.inseq_files import inseq_lines, inseq_output
 from identiscope.methods.outcome_runs import OutcomeRuns
 
 _MOST_BYTES = 2**30
+_LARGEST = float(np.finfo(np.float64).max)
 _GZIP = b"\x1f\x8b"
 Known = dict[tuple[int, ...], list[float]]
 
@@ -62,6 +63,8 @@ def score_line(method: str, ids: Sequence[int], scores: Any) -> str:
         numbers = numbers.sum(1)  # by token, as the outcome's change adds up
     if numbers.shape != (len(ids),):
         raise InputError(f"scores of shape {list(numbers.shape)} were given for {len(ids)} tokens.")
+    if not np.isfinite(numbers).all():
+        raise InputError(f"{int((~np.isfinite(numbers)).sum())} scores of {method} are no finite numbers.")
     return json.dumps({"method": method, "ids": [int(token) for token in ids], "scores": numbers.tolist()})
 
 
@@ -74,7 +77,7 @@ def _lines(data: bytes, path: Path) -> Iterator[tuple[int, Any]]:
         raise InputError(f"{printable(path)} is no text: {error.reason}.") from error
     try:
         whole = json.loads(text) if text.lstrip()[:1] in ("[", "{") else None
-    except ValueError:
+    except (ValueError, RecursionError):
         whole = None
     if (saved := inseq_output(whole)) is not None:
         yield from enumerate(inseq_lines(saved, printable(path)), 1)
@@ -83,7 +86,7 @@ def _lines(data: bytes, path: Path) -> Iterator[tuple[int, Any]]:
         if line.strip():
             try:
                 yield number, json.loads(line)
-            except ValueError as error:
+            except (ValueError, RecursionError) as error:
                 raise InputError(f"{printable(path)}, line {number} is no JSON: {error}.") from error
 
 
@@ -104,11 +107,13 @@ def _entry(line: Any, number: int, path: Path) -> tuple[str, list[int], list[flo
     if not isinstance(line, dict) or not {"method", "ids", "scores"} <= line.keys():
         raise InputError(f'{where}: expected {{"method": NAME, "ids": [...], "scores": [...]}}.')
     name, ids, scores = line["method"], line["ids"], line["scores"]
-    if not isinstance(name, str) or not all(isinstance(one, list) for one in (ids, scores)) or len(ids) != len(scores):
+    lists = isinstance(name, str) and isinstance(ids, list) and isinstance(scores, list)
+    if not lists or not ids or len(ids) != len(scores):
         raise InputError(f"{where}: expected a name, and as many scores as ids; {name!r:.40} has other.")
-    if not all(isinstance(token, int) for token in ids):
+    if not all(type(token) is int for token in ids):
         raise InputError(f"{where}: ids are whole numbers.")
-    if not all(isinstance(score, (int, float)) and np.isfinite(score) for score in scores):
+    # No Python number is compared with a float by rounding it: what is larger than any float is so.
+    if not all(type(score) in (int, float) and abs(score) <= _LARGEST for score in scores):
         raise InputError(f"{where}: a score of {name} is no finite number.")
     return name, ids, [float(score) for score in scores]
 
