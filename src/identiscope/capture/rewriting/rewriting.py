@@ -1,6 +1,7 @@
 """Rewrite a model: other weights, the same function, verified."""
 
 import copy
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,9 +14,7 @@ from identiscope.capture.models import Model, load, quiet
 from identiscope.capture.rewriting import attention, feed_forward, residual
 from identiscope.capture.rewriting.anatomy import Anatomy, anatomy
 from identiscope.capture.rewriting.verification import LIMITS, check, largest_change, outputs, sample_batches
-from identiscope.careful_reading import json_bytes
 from identiscope.errors import InputError, ModelError
-from identiscope.files import write_file
 
 #: The ways to write the same function, each with what it does to a model.
 REWRITINGS: Mapping[str, Callable[[Anatomy, torch.Generator], None]] = {
@@ -59,7 +58,7 @@ class Rewritten(Model):
             self.tokenizer.save_pretrained(folder)
         said = {name: getattr(self, name).tolist() for name in ("heads", "order", "sign")}
         said |= {"how": list(self.how), "seed": self.seed}
-        write_file(Path(folder) / "rewriting.json", json_bytes(said))
+        (Path(folder) / "rewriting.json").write_text(json.dumps(said) + "\n", encoding="utf-8")
 
     def states(self, rewritten: Tensor) -> Tensor:
         """Hidden states [..., model] of the rewritten model in the coordinates of the original; of a rotation they
