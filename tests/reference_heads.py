@@ -5,6 +5,7 @@ import unicodedata
 from collections.abc import Sequence
 
 import numpy as np
+import torch
 
 
 def is_sign(token: str) -> bool:
@@ -66,13 +67,21 @@ def peak(attention: np.ndarray, offset: int, special: Sequence[bool], allowed: n
         key = query + offset
         if special[query] or allowed[query].sum() < 2 or not 0 <= key < len(attention) or not allowed[query, key]:
             continue
-        hits.append(float(np.argmax(attention[query]) == key))
+        seen = np.where(allowed[query], attention[query], -np.inf)
+        hits.append(float(np.argmax(seen) == key))
     return sum(hits) / len(hits) if hits else math.nan
 
 
-def confidence(attention: np.ndarray, special: Sequence[bool]) -> float:
+def made_values(seed: int, count: int, heads: int = 2) -> tuple[torch.Tensor, torch.Tensor]:
+    """Random values of three channels and their projections: rows of more than four keys are not determined."""
+    generator = torch.Generator().manual_seed(seed + 1)
+    value = torch.randn(heads, count, 3, generator=generator, dtype=torch.float64)
+    return value, torch.randn(heads, 3, 5, generator=generator, dtype=torch.float64)
+
+
+def confidence(attention: np.ndarray, special: Sequence[bool], allowed: np.ndarray) -> float:
     ordinary = [place for place, flag in enumerate(special) if not flag]
-    largest = [max(attention[query, key] for key in ordinary) for query in ordinary]
+    largest = [max(attention[query, key] for key in ordinary if allowed[query, key]) for query in ordinary]
     return sum(largest) / len(largest) if largest else math.nan
 
 

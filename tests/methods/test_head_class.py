@@ -6,7 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import reference_heads as reference
-from identiscope.methods.heads.head_class import CLASSES, head_class
+from identiscope.linalg.allowed import describe_allowed
+from identiscope.methods.heads.head_class import CLASSES, PARTS, classes_of, head_class
 
 
 @settings(max_examples=40)
@@ -20,12 +21,16 @@ def test_it_is_the_rule(seed: int, count: int, causal: bool, sharp: float) -> No
     logits[1] += 3 * (apart <= 1)
     attention = logits.masked_fill(~allowed, -torch.inf).softmax(-1)
     special = torch.rand(count, generator=generator) < 0.3
-    found = head_class(attention, special, "causal" if causal else None)
+    value, projection = reference.made_values(seed, count, heads=3)
+    found = head_class(attention, value, projection, special, "causal" if causal else None).arrays()
     for head, own in enumerate(attention.numpy()):
-        scores, name = reference.class_scores(own, special.tolist(), allowed.numpy())
-        np.testing.assert_allclose(found.scores[:, head], scores, atol=1e-9)
-        near = min(abs(score - 0.25) for score in scores) < 1e-9
-        assert near or CLASSES[int(found.number[head])] == name
+        real = reference.projected(own, value[head].numpy(), projection[head].numpy(), allowed.numpy())
+        for kind, rows in (("", own), ("simplex_", real)):
+            scores, name = reference.class_scores(rows, special.tolist(), allowed.numpy())
+            for part, score in zip(PARTS, scores, strict=True):
+                np.testing.assert_allclose(found[f"{kind}{part}_score"][1][head], score, atol=1e-9)
+            near = min(abs(score - 0.25) for score in scores) < 1e-9
+            assert near or found[f"{kind}class"][1][head] == name
 
 
 def synthetic(name: str, count: int, generator: torch.Generator, noise: float) -> tuple[torch.Tensor, torch.Tensor]:
@@ -58,5 +63,6 @@ def test_it_names_synthetic_maps() -> None:
     for name in CLASSES:
         for number in range(40):
             attention, special = synthetic(name, 24 + number, generator, noise=0.33)
-            hits[name] += CLASSES[int(head_class(attention[None], special).number[0])] == name
+            everything = describe_allowed(None, *attention.shape)
+            hits[name] += CLASSES[int(classes_of(attention[None], special, everything).number[0])] == name
     assert min(hits.values()) >= 0.86 * 40, hits

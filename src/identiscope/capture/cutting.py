@@ -18,8 +18,11 @@ def site_of(
     place: Place,
     positions: tuple[Tensor | None, Tensor | None],
     heads: Sequence[int] | None,
+    passing: bool = False,
 ) -> Site:
-    """One text's part of a call: padding dropped, the chosen heads kept."""
+    """One text's part of a call: padding dropped, the chosen heads kept.
+
+    passing: it is dropped before the model's weights can change, and so may share them."""
     assert call.projection is not None and call.output is not None
     count = call.query.shape[1]
     groups = count // call.key.shape[1]
@@ -33,6 +36,10 @@ def site_of(
     allowed, position = (_one(part, text, heads) for part in (call.bias.allowed, call.bias.position))
     bias = _settle(Bias(_cells(allowed, at_query, at_key), call.bias.causal, _cells(position, at_query, at_key)))
     width = call.projection.shape[0] // count
+    projection, added = call.projection.reshape(count, width, -1), call.projection_bias
+    if not passing:
+        # What the model's weights become later is not what this pass computed with.
+        projection, added = projection.clone(), None if added is None else added.clone()
     return Site(
         index=call.index,
         kind=place.kind,
@@ -50,9 +57,8 @@ def site_of(
         softcap=call.softcap,
         sinks=None if call.sinks is None else call.sinks[list(chosen)],
         context=_rows(call.context[text], at_query).detach(),
-        # Copies: what the model's weights become later is not what this pass computed with.
-        projection=call.projection.reshape(count, width, -1).clone(),
-        projection_bias=None if call.projection_bias is None else call.projection_bias.clone(),
+        projection=projection,
+        projection_bias=added,
         output=_rows(call.output[text], at_query).detach(),
         value_bias=None if call.value_bias is None else call.value_bias[shared],
         returned_by=call.returned_by,

@@ -116,11 +116,11 @@ _LINES = (
     Method("head_attends", "head", "Clark et al. 2019, §3; Olsson et al. 2022", "weight on the previous token, special"
            " tokens, copies …: raw, and what is real", tags=("of heads",)),
     Method("head_role", "head", "Voita et al. 2019, §4; Clark et al. 2019, §3.3", "how sure a head is of one key, where"
-           " that is, and how broad it looks", tags=("fast", "of heads")),
+           " that is, and how broad it looks", tags=("of heads",)),
     Method("head_sink", "head", "Gu et al. 2024, eq. 7", "the key that most weight goes to, whatever the query",
-           tags=("fast", "of heads"), varies=("sink_key",)),
+           tags=("of heads",), varies=("sink_key", "simplex_sink_key")),
     Method("head_class", "head", "Kovaleva et al. 2019, §4.1", "vertical, diagonal, both, block or heterogeneous",
-           tags=("fast", "of heads")),
+           tags=("of heads",)),
     Method("head_importance", "head", "Michel et al. 2019, eq. 2; Voita et al. 2019", "what the outcome loses without a"
            " head, and its gate's gradient"),
     Method("statistic_interval", "head", "linear programs over the maps of Brunner et al. 2020, §3.3",

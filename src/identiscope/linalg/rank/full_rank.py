@@ -42,6 +42,11 @@ class FullRank:
     simplex_rank: Tensor
     root: Tensor
 
+    def of_text(self, number: int) -> "FullRank":
+        """That of one text, with the axis of texts kept."""
+        one = slice(number, number + 1)
+        return FullRank(self.proven[one], self.simplex_rank[one], self.root[one])
+
     @property
     def inverse(self) -> Tensor:
         """G⁻¹ [text, kv_head, channel, channel]: V·G⁻¹·Vᵀ projects on col(V)."""

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from identiscope.linalg.allowed import Allowed, describe_allowed
-from identiscope.methods.heads.attended import ATTENDED, attended_cells
-from identiscope.methods.maps.effective_simplex_span import effective_simplex_span
+from identiscope.methods.heads.attended import ATTENDED, AttendedCells, attended_cells
+from identiscope.methods.heads.both_maps import both_maps
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,6 +49,10 @@ def head_attends(
     described = describe_allowed(allowed, attention.shape[1], attention.shape[2], attention.device)
     same = list(key_tokens) == list(query_tokens)
     cells = attended_cells(key_tokens, special.to(attention.device), described, same=same)
-    own = value.double().repeat_interleave(len(attention) // len(value), 0)
-    simplex = effective_simplex_span(value, projection, attention.double() @ own, described, precision, row_sum).dense()
-    return HeadAttends(cells.mean(attention), cells.mean(simplex))
+    return attends_of(both_maps(attention, value, projection, described, precision, row_sum), cells)
+
+
+def attends_of(both: Tensor, cells: AttendedCells) -> HeadAttends:
+    """The same of raw maps and those that no rewriting changes, [2·head, query, key]."""
+    raw, simplex = cells.mean(both).chunk(2, -1)
+    return HeadAttends(raw, simplex)

@@ -7,11 +7,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from identiscope.linalg.allowed import Allowed, describe_allowed
+from identiscope.linalg.allowed import Allowed, AllowedKeys, describe_allowed
 from identiscope.linalg.devices import as_numpy
+from identiscope.methods.heads.both_maps import apart, both_maps
 from identiscope.methods.heads.head_sink import received
 
 CLASSES = ("vertical", "diagonal", "vertical_diagonal", "block", "heterogeneous")
+#: What a map may show.
+PARTS = ("vertical", "diagonal", "block")
 #: From this share above chance on, a map shows a part.
 SHOWN = 0.25
 #: A column is vertical if its mean weight is at least this, and this many times that of even attention.
@@ -20,40 +23,59 @@ _COLUMN, _TIMES = 0.1, 3.0
 
 @dataclass(frozen=True, eq=False)
 class HeadClass:
-    """The class of every head, and how much of each part its map shows: `scores` [part, head] of vertical, diagonal,
-    block."""
+    """The class of every head, and how much of each part its map shows: `scores` [part, 2·head] of vertical, diagonal,
+    block, of raw maps and then of those that no rewriting changes; `number` [2·head] of the class."""
 
     scores: Tensor
     number: Tensor
 
+    def numbers(self) -> dict[str, Tensor]:
+        """By name, [head]: the class as a one among five, so that texts can be counted, and scores."""
+        flags = {name: (self.number == place).double() for place, name in enumerate(CLASSES)}
+        return apart({**flags, **{f"{name}_score": self.scores[place] for place, name in enumerate(PARTS)}})
+
     def arrays(self) -> dict[str, tuple[tuple[str, ...], Any]]:
-        """By name, with their axes; the class as a one among five, so that texts can be counted, and by its name."""
-        parts = ("vertical", "diagonal", "block")
-        flags = {name: (("head",), (self.number == place).double()) for place, name in enumerate(CLASSES)}
-        scores = {f"{name}_score": (("head",), self.scores[place]) for place, name in enumerate(parts)}
-        names = np.array([CLASSES[int(place)] for place in as_numpy(self.number)], dtype=object)
-        return {**flags, **scores, "class": (("head",), names)}
+        """By name, with their axes; the classes by their names too."""
+        words = {
+            name: np.array([CLASSES[int(place)] for place in as_numpy(number)], dtype=object)
+            for name, number in apart({"class": self.number}).items()
+        }
+        return {name: (("head",), values) for name, values in {**self.numbers(), **words}.items()}
 
 
-def head_class(attention: Tensor, special: Tensor, allowed: Allowed = None) -> HeadClass:
+def head_class(
+    attention: Tensor,
+    value: Tensor,
+    projection: Tensor,
+    special: Tensor,
+    allowed: Allowed = None,
+    precision: torch.dtype | None = None,
+    row_sum: Tensor | None = None,
+) -> HeadClass:
     """Vertical, diagonal, vertical + diagonal, block or heterogeneous (Kovaleva et al. 2019, §4.1), by a rule.
 
     A *vertical* column has a mean weight of at least 0.1, and three times that of even attention. The *diagonal* is
     what lies at most one token away and in no such column. *Blocks* are the parts of a text that special tokens divide;
     their cells are those in neither. Each is scored by its weight above that of even attention, as a share of what is
     possible. A map with 0.25 or more of the first two is vertical + diagonal, else it is of the first of the three that
-    has as much, and heterogeneous without.
+    has as much, and heterogeneous without. `simplex_`: the same of effective_simplex_span.
 
-    >>> head_class(torch.eye(12)[None], torch.zeros(12, dtype=torch.bool)).arrays()["class"][1].tolist()
+    >>> eye = torch.eye(12)[None]
+    >>> head_class(eye, eye, eye, torch.zeros(12, dtype=torch.bool)).arrays()["class"][1].tolist()
     ['diagonal']
     """
-    queries, keys = attention.shape[1:]
-    described = describe_allowed(allowed, queries, keys, attention.device)
-    even = described.whole.to(attention) / described.count()[:, None]
-    columns, usual = (received(maps, described).nan_to_num(nan=0.0) for maps in (attention, even[None]))
-    vertical = ((columns >= _COLUMN) & (columns >= _TIMES * usual)).to(attention)
-    parts = _parts(special.to(attention.device)) if queries == keys else None
-    weight, chance = _sums(attention, vertical, parts), _sums(even[None], vertical, parts)
+    described = describe_allowed(allowed, attention.shape[1], attention.shape[2], attention.device)
+    return classes_of(both_maps(attention, value, projection, described, precision, row_sum), special, described)
+
+
+def classes_of(maps: Tensor, special: Tensor, described: AllowedKeys) -> HeadClass:
+    """The same of raw maps and those that no rewriting changes, [2·head, query, key]."""
+    queries, keys = maps.shape[1:]
+    even = described.whole.to(maps) / described.count()[:, None]
+    columns, usual = (received(one, described).nan_to_num(nan=0.0) for one in (maps, even[None]))
+    vertical = ((columns >= _COLUMN) & (columns >= _TIMES * usual)).to(maps)
+    parts = _parts(special.to(maps.device)) if queries == keys else None
+    weight, chance = _sums(maps, vertical, parts), _sums(even[None], vertical, parts)
     rows = torch.full_like(weight[0], queries)
     left, even_left = rows - weight[:2].sum(0), rows - chance[:2].sum(0)
     # Blocks are told among what is in no column and not near the diagonal; where that is little, so is what it says.

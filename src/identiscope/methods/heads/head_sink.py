@@ -5,7 +5,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from identiscope.linalg.allowed import Allowed, describe_allowed
+from identiscope.linalg.allowed import Allowed, AllowedKeys, describe_allowed
+from identiscope.methods.heads.both_maps import apart, both_maps
 from identiscope.methods.heads.numbers import HeadNumbers
 from identiscope.token_text import is_punctuation
 
@@ -24,9 +25,13 @@ def received(attention: Tensor, allowed: Allowed = None) -> Tensor:
 
 def head_sink(
     attention: Tensor,
+    value: Tensor,
+    projection: Tensor,
     special: Tensor,
     key_tokens: Sequence[str],
     allowed: Allowed = None,
+    precision: torch.dtype | None = None,
+    row_sum: Tensor | None = None,
     *,
     threshold: float = 0.3,
 ) -> HeadNumbers:
@@ -35,29 +40,34 @@ def head_sink(
 
     `sink_weight` is that mean, `sink_key` its place; `first_weight` is that of the first token. `is_sink`: whether it
     is above the threshold; `sink_on_first`, `sink_on_special` and `sink_on_punctuation` say where it is then, and are
-    NaN for heads without a sink.
+    NaN for heads without a sink. `simplex_`: the same of effective_simplex_span, with its own largest key.
 
     threshold: ε; from this mean weight on a key is a sink.
 
-    >>> found = head_sink(torch.tensor([[[1.0, 0.0], [0.9, 0.1]]]), torch.tensor([True, False]), "ab").numbers
+    >>> attention, eye = torch.tensor([[[1.0, 0.0], [0.9, 0.1]]]), torch.eye(2)[None]
+    >>> found = head_sink(attention, eye, eye, torch.tensor([True, False]), "ab").numbers
     >>> round(float(found["sink_weight"]), 2), float(found["sink_on_special"])
     (0.95, 1.0)
     """
-    weights = received(attention, allowed).double()
-    largest, key = weights.nan_to_num(nan=-1.0).max(-1)
+    described = describe_allowed(allowed, attention.shape[1], attention.shape[2], attention.device)
+    both = both_maps(attention, value, projection, described, precision, row_sum)
+    return sinks_of(both, special, key_tokens, described, threshold)
+
+
+def sinks_of(
+    both: Tensor, special: Tensor, key_tokens: Sequence[str], allowed: AllowedKeys, threshold: float = 0.3
+) -> HeadNumbers:
+    """The same of raw maps and those that no rewriting changes, [2·head, query, key]."""
+    weights, special = received(both, allowed).double(), special.to(both.device)
+    largest, key = weights.nan_to_num(nan=-torch.inf).max(-1)
     sink = largest > threshold
-    special = special.to(attention.device)
-    signs = torch.tensor([is_punctuation(token) for token in key_tokens], device=attention.device) & ~special
+    signs = torch.tensor([is_punctuation(token) for token in key_tokens], device=both.device) & ~special
     where = {"first": key == 0, "special": special[key], "punctuation": signs[key]}
-    return HeadNumbers(
-        {
-            "sink_weight": largest,
-            "sink_key": key,
-            "first_weight": weights[:, 0],
-            "is_sink": sink.double(),
-            **{
-                f"sink_on_{name}": torch.where(sink, flags.double(), torch.nan).double()
-                for name, flags in where.items()
-            },
-        }
-    )
+    numbers = {
+        "sink_weight": largest,
+        "sink_key": key,
+        "first_weight": weights[:, 0],
+        "is_sink": sink.double(),
+        **{f"sink_on_{name}": torch.where(sink, flags.double(), torch.nan) for name, flags in where.items()},
+    }
+    return HeadNumbers(apart(numbers))

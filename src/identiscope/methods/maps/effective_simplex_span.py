@@ -36,3 +36,23 @@ def effective_simplex_span(
     return FactoredAttention(
         projected.left, projected.right, described, raw=raw, rank=projected.rank, spectrum=projected.spectrum
     )
+
+
+def simplex_map(
+    attention: Tensor,
+    value: Tensor,
+    projection: Tensor | ProjectionFactor,
+    allowed: Allowed = None,
+    precision: torch.dtype | None = None,
+    row_sum: Tensor | None = None,
+) -> Tensor:
+    """effective_simplex_span of raw maps [head, query, key] as a dense map in float64, with the context that these
+    maps give; value [kv_head, key, channel].
+
+    >>> value, projection = torch.tensor([[[1.0], [1.0], [1.0]]]), torch.ones(1, 1, 1)
+    >>> simplex_map(torch.tensor([[[0.5, 0.25, 0.25]]]), value, projection)
+    tensor([[[0.3333, 0.3333, 0.3333]]], dtype=torch.float64)
+    """
+    own = value.double().repeat_interleave(len(attention) // len(value), 0)
+    context = attention.double() @ own
+    return effective_simplex_span(value, projection, context, allowed, precision, row_sum).dense()

@@ -18,11 +18,11 @@ from identiscope.capture.streams import Place
 from identiscope.capture.watch.calls import Call
 from identiscope.capture.watch.kernel import Bias, attention_weights, repeat_heads
 from identiscope.linalg.allowed import AllowedKeys, describe_allowed
-from identiscope.linalg.rank.full_rank import HeadProducts, full_column_rank, independent_rows
+from identiscope.linalg.rank.full_rank import FullRank, HeadProducts, full_column_rank, independent_rows
 from identiscope.linalg.rank.projection_factor import ProjectionFactor
 from identiscope.methods.fields import layer_fields
 from identiscope.methods.heads.attended import AttendedCells, attended_cells
-from identiscope.methods.maps.effective_simplex_span import effective_simplex_span
+from identiscope.methods.maps.effective_simplex_span import simplex_map
 from identiscope.runs.compute.batch_tokens import BatchTokens
 from identiscope.runs.compute.filling import PER_HEAD, FromCall, RunMethod
 from identiscope.runs.format.statistics import Column
@@ -34,7 +34,7 @@ _MOST_KEPT = 2**24
 @dataclass(frozen=True, eq=False)
 class TextMap:
     """One text in one layer: its tokens, which are special [key], what each query may see, and raw attention
-    [head, query, key]."""
+    [head, query, key]. full_rank: what bounds prove of its ranks."""
 
     site: Site
     layer: HeadProducts
@@ -42,10 +42,14 @@ class TextMap:
     special: Tensor
     allowed: AllowedKeys
     weights: Tensor
+    full_rank: Callable[[], FullRank]
 
     @cached_property
-    def simplex(self) -> Tensor:
-        """effective_simplex_span, [head, query, key]."""
+    def both(self) -> Tensor:
+        """Raw attention, and behind it effective_simplex_span: [2·head, query, key]."""
+        return torch.cat([self.weights, self._simplex()])
+
+    def _simplex(self) -> Tensor:
         quick = self._from_gram() if self.allowed.everything and self.site.sinks is None else None
         return self._dense() if quick is None else quick
 
@@ -54,12 +58,12 @@ class TextMap:
         site, count = self.site, len(self.site.heads)
         if count != site.head_count:
             return None
-        value, lengths = site.value.double()[None], torch.tensor([site.keys], device=site.value.device)
-        precision = site.value.dtype
+        value = site.value.double()[None]
         if site.keys < value.shape[-1]:
-            return self.weights if bool(independent_rows(value, lengths, self.layer, precision).all()) else None
-        added = value.sum(2)
-        found = full_column_rank(value.mT @ value, added, lengths, self.layer, precision)
+            lengths = torch.tensor([site.keys], device=value.device)
+            proven = independent_rows(value, lengths, self.layer, site.value.dtype)
+            return self.weights if bool(proven.all()) else None
+        found, added = self.full_rank(), value.sum(2)
         if not bool(found.proven.all()):
             return None
         inverse, value, added = (repeat_heads(one, count) for one in (found.inverse, value, added[..., None]))
@@ -77,31 +81,42 @@ class TextMap:
         fields, heads = layer_fields(self.site), list(self.site.heads)
         factor = self.layer.factor
         own = ProjectionFactor(factor.triangle[heads], factor.norm[heads], factor.model)
-        value = fields.value.double().repeat_interleave(len(heads) // len(fields.value), 0)
-        context = fields.attention @ value
-        given = context, self.allowed, fields.precision, fields.row_sum
-        return effective_simplex_span(fields.value, own, *given).dense().float()
+        given = fields.value, own, self.allowed, fields.precision, fields.row_sum
+        return simplex_map(fields.attention, *given).float()
 
 
 class _Kept:
-    """The maps of the last call, and the cells of the last batch, for the next method that asks."""
+    """The maps and ranks of the last call, and the cells of the last batch, for the next method that asks."""
 
     def __init__(self) -> None:
         self.call: Call | None = None
         self.maps: dict[int, TextMap] = {}
+        self.ranks: FullRank | None = None
         self.tokens: BatchTokens | None = None
         self.cells: dict[int, AttendedCells] = {}
 
     def of(self, call: Call, number: int, make: Callable[[], TextMap]) -> TextMap:
         """The map of a text, made if it is not there."""
         if self.call is not call:
-            self.call, self.maps = call, {}
+            self.call, self.maps, self.ranks = call, {}, None
         if number not in self.maps:
             one = make()
             if sum(other.weights.numel() for other in self.maps.values()) + one.weights.numel() > _MOST_KEPT:
                 return one
             self.maps[number] = one
         return self.maps[number]
+
+    def full_rank(self, call: Call, tokens: BatchTokens, layer: HeadProducts) -> FullRank:
+        """What bounds prove of the ranks of all texts of the last call, at once."""
+        if self.ranks is None or self.call is not call:
+            places = tokens.real.to(call.value.device)[:, None, :, None]
+            value = torch.where(places, call.value, 0).double()
+            lengths = torch.tensor(tokens.lengths, device=value.device)
+            found = full_column_rank(value.mT @ value, value.sum(2), lengths, layer, call.value.dtype)
+            if self.call is not call:
+                return found
+            self.ranks = found
+        return self.ranks
 
     def cells_of(self, tokens: BatchTokens, number: int, one: TextMap) -> AttendedCells:
         """Which cells count for each statistic of what heads attend to: the same in all layers."""
@@ -125,7 +140,9 @@ def text_maps(
         def make(number: int = number) -> TextMap:
             # Only the chosen heads are copied.
             one = _unpadded(call, tokens.places(number))
-            site = site_of(one, number, place=place, positions=(None, None), heads=None if everyone else heads)
+            site = site_of(
+                one, number, place=place, positions=(None, None), heads=None if everyone else heads, passing=True
+            )
             assert site.query is not None and site.key is not None
             fields = layer_fields(site)
             dtype = torch.promote_types(site.query.dtype, torch.float32)
@@ -135,7 +152,11 @@ def text_maps(
             )
             special = tokens.types[number, 0, tokens.places(number)].to(key.device)
             allowed = describe_allowed(fields.allowed, site.queries, site.keys, key.device)
-            return TextMap(site, layer, tokens.words[number], special, allowed, weights)
+
+            def full_rank() -> FullRank:
+                return _KEPT.full_rank(call, tokens, layer).of_text(number)
+
+            return TextMap(site, layer, tokens.words[number], special, allowed, weights, full_rank)
 
         yield number, _KEPT.of(call, number, make)
 
@@ -168,6 +189,14 @@ def cells_of(tokens: BatchTokens, number: int, one: TextMap) -> AttendedCells:
     if not (one.allowed.everything or one.allowed.consecutive_prefixes):
         return attended_cells(one.tokens, one.special, one.allowed, same=True)
     return _KEPT.cells_of(tokens, number, one)
+
+
+def with_simplex(*columns: Column) -> list[Column]:
+    """Columns of raw maps, and then the same of the maps that no rewriting changes."""
+    real = [
+        replace(one, name=f"simplex_{one.name}", meaning=f"{one.meaning}; of effective_simplex_span") for one in columns
+    ]
+    return [*columns, *real]
 
 
 def from_maps(fill: Callable[[TextMap, BatchTokens, int], Mapping[str, Tensor]], columns: Sequence[Column]) -> Any:

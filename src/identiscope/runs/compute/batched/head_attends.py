@@ -3,15 +3,14 @@
 from torch import Tensor
 
 from identiscope.methods.heads.attended import ATTENDED
-from identiscope.methods.heads.head_attends import HeadAttends
+from identiscope.methods.heads.head_attends import attends_of
 from identiscope.runs.compute.batch_tokens import BatchTokens
 from identiscope.runs.compute.text_maps import TextMap, cells_of, from_maps
 from identiscope.runs.format.statistics import Column
 
 
 def _fill(one: TextMap, tokens: BatchTokens, number: int) -> dict[str, Tensor]:
-    cells = cells_of(tokens, number, one)
-    both = HeadAttends(cells.mean(one.weights), cells.mean(one.simplex))
+    both = attends_of(one.both, cells_of(tokens, number, one))
     return {name: values for name, (_, values) in both.arrays().items()}
 
 

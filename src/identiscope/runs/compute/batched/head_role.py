@@ -2,14 +2,14 @@
 
 from torch import Tensor
 
-from identiscope.methods.heads.head_role import OFFSETS, head_role
+from identiscope.methods.heads.head_role import OFFSETS, roles_of
 from identiscope.runs.compute.batch_tokens import BatchTokens
-from identiscope.runs.compute.text_maps import TextMap, from_maps
+from identiscope.runs.compute.text_maps import TextMap, from_maps, with_simplex
 from identiscope.runs.format.statistics import Column
 
 
 def _fill(one: TextMap, tokens: BatchTokens, number: int) -> dict[str, Tensor]:
-    return head_role(one.weights, one.special, one.allowed).numbers
+    return roles_of(one.both, one.special, one.allowed).numbers
 
 
 METHOD = from_maps(
@@ -17,10 +17,12 @@ METHOD = from_maps(
     [
         Column("entropy", "mean entropy of a row, in bits", 0, 10),
         Column("entropy_first", "entropy of the row of a special token that opens the text, in bits", 0, 10),
-        Column("confidence", "mean of the largest weight of a row, special tokens left out"),
-        *(
-            Column(f"peak_{name}", f"share of rows whose largest weight is at key − query = {offset:+d}")
-            for name, offset in OFFSETS.items()
+        *with_simplex(
+            Column("confidence", "mean of the largest weight of a row, special tokens left out"),
+            *(
+                Column(f"peak_{name}", f"share of rows whose largest weight is at key − query = {offset:+d}")
+                for name, offset in OFFSETS.items()
+            ),
         ),
     ],
 )
