@@ -8,13 +8,16 @@ import numpy as np
 import pytest
 import xarray as xr
 from click.testing import CliRunner
+from scipy.stats import t as student
 
 import identiscope
 from identiscope.cli import main
 from identiscope.papers.heads.claims import head_claims
-from identiscope.papers.heads.gender import biased_heads, gender_study, read_templates
+from identiscope.papers.heads.gender import DIRECTIONS, biased_heads, gender_study, read_templates
+from identiscope.runs.heads.means import Means
 from identiscope.runs.heads.survey import HeadSurvey
 from identiscope.runs.heads.traced import own_sites
+from identiscope.stats.simultaneous_interval import simultaneous_interval
 from tiny_text_model import save_tiny
 
 TEXTS, LAYERS, HEADS = 20, 3, 4
@@ -52,7 +55,8 @@ def survey_of(generator: np.random.Generator, planted: bool) -> tuple[HeadSurvey
     columns = {name: generator.uniform(0, 1, (LAYERS, HEADS)) for name in ("confidence", "zero_size", "gate_gradient")}
     columns["to_rarest"], columns["to_rarest_error"] = np.full((LAYERS, HEADS), 0.2), np.full((LAYERS, HEADS), 0.02)
     relation = {"relation": "det", "accuracy": 0.4, "offset_accuracy": 0.4, "is_better": False}
-    prune = {"heads": 2, "change": 0.1, "change_error": 0.05, "random_changes": [0.1, -0.1, 0.09]}
+    prune = {"heads": 2, "texts": 9, "size": 0.1, "size_error": 0.02, "random_size": 0.1, "saved": 0.0}
+    prune |= {"saved_error": 0.02}
     if planted:
         for name in ("raw_to_previous", "raw_to_next", "raw_to_sep", "peak_previous"):
             numbers[name][:, 1] += 0.89 + 0.1 * (name == "peak_previous")
@@ -65,7 +69,7 @@ def survey_of(generator: np.random.Generator, planted: bool) -> tuple[HeadSurvey
         columns["confidence"] = columns["gate_gradient"] = columns["zero_size"]
         columns["to_rarest"][0, 0] = 0.9
         relation |= {"is_better": True, "accuracy": 0.8}
-        prune |= {"change": 0.01, "change_error": 0.005}
+        prune |= {"size": 0.01, "saved": 0.09, "saved_error": 0.005}
     np.fill_diagonal(distances, 0)
     dataset = xr.Dataset({name: (("layer", "head"), values) for name, values in columns.items()})
     facts = {"rarest token by chance": 0.2}
@@ -107,23 +111,33 @@ def test_differences_by_gender_are_those_of_the_weights(tmp_path: Path, minilm: 
     templates = read_templates(path)
     assert [one.occupation for one in templates] == ["nurse", "clerk"]  # the third differs in more than the pronoun
     study = gender_study(minilm, templates, intervals=2)
-    differences = []
-    for one in templates:
-        weights = []
-        for text in (one.first, one.second):
-            traced = identiscope.trace(minilm, text)
-            tokens = list(traced.tokens)
-            query = next(tokens.index(word) for word in ("he", "she") if word in tokens)
-            key = tokens.index(one.occupation)
-            weights.append(np.array([site.attentions()[:, query, key].numpy() for site in own_sites(traced)]))
-        differences.append(weights[0] - weights[1])
-    np.testing.assert_allclose(study["difference"], np.mean(differences, 0), atol=1e-12)
-    np.testing.assert_allclose(study["error"], np.std(differences, 0, ddof=1) / 2**0.5, atol=1e-12)
-    np.testing.assert_allclose(study["drawn"], study["difference"], atol=1e-6)
-    assert bool((study["lower"] <= study["drawn"] + 1e-9).all() and (study["drawn"] <= study["upper"] + 1e-9).all())
+    sides = [[identiscope.trace(minilm, text) for text in (one.first, one.second)] for one in templates]
+    for way in DIRECTIONS:
+        differences: dict[str, list[np.ndarray]] = {"": [], "simplex_": []}
+        for one, pair in zip(templates, sides, strict=True):
+            weights: dict[str, list[np.ndarray]] = {"": [], "simplex_": []}
+            for traced in pair:
+                tokens = list(traced.tokens)
+                pronoun = next(tokens.index(word) for word in ("he", "she") if word in tokens)
+                cell = pronoun, tokens.index(one.occupation)
+                query, key = cell if way == "to_occupation" else cell[::-1]
+                weights[""].append(np.array([site.attentions()[:, query, key].numpy() for site in own_sites(traced)]))
+                real = identiscope.effective_simplex_span(traced)["effective_simplex_span"]
+                weights["simplex_"].append(real.values[:, :, query, key])
+            for kind, both in weights.items():
+                differences[kind].append(both[0] - both[1])
+        for kind, values in differences.items():
+            error = np.std(values, 0, ddof=1) / 2**0.5
+            np.testing.assert_allclose(study[f"{kind}{way}"], np.mean(values, 0), atol=1e-9)
+            np.testing.assert_allclose(study[f"{kind}{way}_error"], error, atol=1e-9)
+            # Of two templates Student's has one degree of freedom; 72 heads, both ways.
+            wide = student.ppf(1 - 0.025 / 144, 1) * error
+            np.testing.assert_allclose(study[f"{kind}{way}_high"] - study[f"{kind}{way}"], wide, rtol=1e-6, atol=1e-5)
+        drawn, low, high = (study[f"interval_{way}{end}"] for end in ("", "_lower", "_upper"))
+        np.testing.assert_allclose(drawn, study[way], atol=1e-6)
+        assert bool((low <= drawn + 1e-9).all() and (drawn <= high + 1e-9).all())
+        assert bool((study[f"{way}_templates"] == 2).all())
     assert study["states"].sizes == {"layer": 6}
-    sure, free, all_ = biased_heads(study)
-    assert 0 <= free <= sure <= all_ == 72
 
 
 def test_templates_are_told_by_their_columns(tmp_path: Path) -> None:
@@ -164,21 +178,30 @@ def test_the_command_reads_both_kinds_of_templates(tmp_path: Path) -> None:
             table = list(csv.DictReader(file))
         assert len(table) == 8
         for row in table:
-            assert float(row["lower"]) - 1e-6 <= float(row["drawn"]) <= float(row["upper"]) + 1e-6
+            for way in DIRECTIONS:
+                low, drawn, high = (float(row[f"interval_{way}{end}"]) for end in ("_lower", "", "_upper"))
+                assert low - 1e-6 <= drawn <= high + 1e-6
     with (tmp_path / "out" / "findings.csv").open(encoding="utf-8") as file:
         findings = {row["finding"]: row for row in csv.DictReader(file)}
-    said = findings["some heads attend from pronoun to occupation by gender, in winobias"]
+    said = findings["some heads attend between pronoun and occupation by gender, in winobias"]
     # Three times the same template differ by nothing but rounding from each other, and the words are unknown ones.
-    assert "pro less anti, 3 templates" in said["came out"]
-    assert "male less female, 2 templates" in str(findings)
+    assert "pro less anti: from pronoun to occupation" in said["came out"] and "(3 templates" in said["came out"]
+    assert "male less female: from pronoun to occupation" in str(findings) and "(2 templates" in str(findings)
+    page = (tmp_path / "out" / "index.html").read_text(encoding="utf-8")
+    assert "By gender: winobias" in page and "winobias_to_occupation" in page and "From occupation to pronoun" in page
 
 
 def test_few_templates_promise_little() -> None:
     """A null model: differences that are noise are hardly ever sure, however few the templates are."""
     generator, wrong = np.random.default_rng(0), 0
     for _ in range(100):
-        numbers = generator.normal(size=(4, LAYERS, HEADS))
-        arrays = {"difference": numbers.mean(0), "error": numbers.std(0, ddof=1) / 2}
+        means = Means()
+        for numbers in generator.normal(size=(4, LAYERS, HEADS)):
+            means.add(numbers)
+        low, high = simultaneous_interval(means.mean, means.error, means.count, means.mean.size)
+        arrays = {
+            f"{kind}to_pronoun_{end}": one for kind in ("", "simplex_") for end, one in (("low", low), ("high", high))
+        }
         study = xr.Dataset({name: (("layer", "head"), values) for name, values in arrays.items()})
-        wrong += biased_heads(study.assign_attrs(templates=4))[0] > 0
+        wrong += bool(biased_heads(study, "to_pronoun")["sure"].any())
     assert wrong <= 10

@@ -1,14 +1,19 @@
 """`identiscope heads`: what the heads of a model do over a corpus, with intervals and importance."""
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from identiscope.commands.options import COUNT, SEED, analysis_options, corpus_options, loading, out_option
 from identiscope.commands.sections import listed
 from identiscope.files import printable
+
+if TYPE_CHECKING:
+    from identiscope.capture import Model
+    from identiscope.views.plots.figures import Claim
 
 
 @listed("corpus", 20)
@@ -44,6 +49,8 @@ from identiscope.files import printable
               " attention are left out.")  # fmt: skip
 @click.option("--against", metavar="MODEL_B",
               help="Another model with the same tokens: which head is which, and what changed.")  # fmt: skip
+@click.option("--untrained/--no-untrained", default=True, show_default=True,
+              help="Judge findings that hold of an untrained model too, on at most 12 texts.")  # fmt: skip
 @click.option("--columns", help="Columns with the text: one, or two for pairs, as sentence1,sentence2.")
 @click.option("--limit", type=COUNT, help="Use only so many texts.")
 @click.option("--max-tokens", type=COUNT, default=128, show_default=True, help="Longer texts are cut.")
@@ -62,10 +69,12 @@ def heads(model: str, corpus: str, out: Path, conllu: Path | None, **options: An
     identiscope heads minilm passages --against my-fine-tuned -o heads
     identiscope heads minilm pairs --conllu en_pud-ud-test.conllu -o heads
     """
+    from identiscope.capture import load
     from identiscope.corpus.readers import Corpus
     from identiscope.files import make_directory
     from identiscope.papers.heads.claims import head_claims
     from identiscope.papers.heads.gender import gender_claim
+    from identiscope.papers.untrained import NULL_TEXTS, claims_beside, untrained
     from identiscope.results import save_result
     from identiscope.runs.format.opened_run import open_run
     from identiscope.runs.heads.options import HeadOptions
@@ -93,13 +102,27 @@ def heads(model: str, corpus: str, out: Path, conllu: Path | None, **options: An
             against=options["against"], loading=loading(options), progress=moved,
             announce=partial(click.echo, err=True),
         )  # fmt: skip
-    run = open_run(out / "run")
-    claims = head_claims(survey, run, causal=survey.causal)
-    for path in options["templates"]:
-        study = _gender(model, path, options, moved)
-        claims.append(gender_claim(study, path.stem))
-        save_result(study, out / f"gender-{path.stem}.safetensors")
-        write_heads_csv(out / f"gender-{path.stem}.csv", study.drop_vars(["states", "states_error"]))
+    claims = head_claims(survey, open_run(out / "run"), causal=survey.causal)
+    studies = {path.stem: _gender(model, path, options, moved) for path in options["templates"]}
+    claims += [gender_claim(study, name) for name, study in studies.items()]
+
+    def of_null(null: "Model") -> "list[Claim]":
+        few = NULL_TEXTS if options["limit"] is None else min(NULL_TEXTS, options["limit"])
+        kept = tuple(kind for kind in kinds if kind == "zero") or kinds
+        less = replace(asked, without=kept, texts=min(asked.texts, few), intervals=0, pairs=0, shorten=False)
+        found = survey_heads(
+            null, Corpus(corpus, columns, limit=few), out / "untrained", options=less, conllu=conllu, progress=moved
+        )
+        judged = head_claims(found, open_run(out / "untrained" / "run"), causal=found.causal)
+        less_of = options | {"intervals": 0}
+        return judged + [gender_claim(_gender(null, path, less_of, moved), path.stem) for path in options["templates"]]
+
+    if options["untrained"]:
+        claims = claims_beside(claims, lambda: untrained(load(model, **loading(options))), of_null)
+    for name, study in studies.items():
+        save_result(study, out / f"gender-{name}.safetensors")
+        of_layers = [one for one in study.data_vars if str(one).startswith("states")]
+        write_heads_csv(out / f"gender-{name}.csv", study.drop_vars(of_layers))
     write_claims_csv(out / "findings.csv", claims)
     write_heads_csv(out / "heads.csv", survey.heads)
     if survey.relations:
@@ -123,17 +146,19 @@ def heads(model: str, corpus: str, out: Path, conllu: Path | None, **options: An
         claims,
         survey.against,
         survey.shortened,
+        studies,
     )
     print_heads(survey.heads, survey.facts, survey.relations, survey.prune, survey.against, survey.shortened)
     click.echo(f"saved: {printable(page)}")
 
 
-def _gender(model: str, path: Path, options: dict[str, Any], progress: Any) -> Any:
+def _gender(model: "str | Model", path: Path, options: dict[str, Any], progress: Any) -> Any:
     """The study of one file of templates."""
-    from identiscope.capture import load
+    from identiscope.capture import Model, load
     from identiscope.papers.heads.gender import gender_study, read_templates
     from identiscope.runs.heads.traced import evenly
 
     every = read_templates(path)
     chosen = [every[place] for place in evenly(len(every), options["template_count"])]
-    return gender_study(load(model, **loading(options)), chosen, intervals=2 * options["intervals"], progress=progress)
+    loaded = model if isinstance(model, Model) else load(model, **loading(options))
+    return gender_study(loaded, chosen, intervals=2 * options["intervals"], progress=progress)

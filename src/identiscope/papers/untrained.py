@@ -8,7 +8,7 @@ from typing import TypeVar
 import torch
 
 from identiscope.capture import Model
-from identiscope.views.plots.figures import Figure, Missing
+from identiscope.views.plots.figures import Claim, Figure, Missing
 
 _Model = TypeVar("_Model")
 
@@ -65,10 +65,24 @@ def beside_null(
         if isinstance(figure, Missing):
             yield figure
             continue
-        claims = []
-        for claim in figure.claims:
-            other = judged.get((figure.number, claim.statement))
-            if claim.holds and other is not None:
-                claim = replace(claim, here=f"{claim.here}; untrained: {other.here}", untrained=other.holds)
-            claims.append(claim)
-        yield replace(figure, claims=tuple(claims))
+        others = [judged.get((figure.number, claim.statement)) for claim in figure.claims]
+        yield replace(figure, claims=tuple(map(beside, figure.claims, others)))
+
+
+def beside(claim: Claim, null: Claim | None) -> Claim:
+    """A claim that holds, with what came out of the null model."""
+    if not claim.holds or null is None:
+        return claim
+    return replace(claim, here=f"{claim.here}; untrained: {null.here}", untrained=null.holds)
+
+
+def claims_beside(
+    claims: Iterable[Claim], null_model: Callable[[], _Model | None], make: Callable[[_Model], Iterable[Claim]]
+) -> list[Claim]:
+    """Claims that stand in no figure, told apart by what they state; make: those of the null model."""
+    given = list(claims)
+    null = null_model() if any(claim.holds for claim in given) else None
+    if null is None:
+        return given
+    judged = {claim.statement: claim for claim in make(null)}
+    return [beside(claim, judged.get(claim.statement)) for claim in given]

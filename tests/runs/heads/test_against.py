@@ -18,7 +18,7 @@ from identiscope.runs.heads.options import HeadOptions
 from identiscope.runs.heads.survey import survey_heads
 from tiny_text_model import save_tiny, words
 
-ASKED = HeadOptions(without=(), texts=4, intervals=0)
+ASKED = HeadOptions(without=("zero",), texts=4, intervals=0)
 
 
 @pytest.fixture(scope="module")
@@ -50,6 +50,8 @@ def test_a_copy_with_its_heads_in_another_order_is_the_same_model(folder: Path) 
         np.testing.assert_allclose(found["map_cosine"], 1, atol=1e-6)
         np.testing.assert_allclose(found["output_similarity"], 1, atol=1e-6)
         np.testing.assert_allclose(found["output_change"], 0, atol=1e-4)
+        np.testing.assert_allclose(found["map_change"], 0, atol=1e-6)
+        np.testing.assert_allclose(found["zero_size_difference"], 0, atol=1e-5)
 
 
 def test_itself_differs_nowhere_and_a_random_model_everywhere(folder: Path) -> None:
@@ -93,6 +95,33 @@ def test_differences_are_those_of_the_partner_less_its_own(folder: Path) -> None
         low, high = (float(found[f"raw_to_self_difference_{end}"][layer, head]) for end in ("lower", "upper"))
         assert low < number < high
     assert len(partners) == 6
+
+
+def test_importance_and_maps_are_compared_on_the_texts_that_are_traced(folder: Path) -> None:
+    """In plain loops: without each head of the one, and without its partner, on every fourth text."""
+    save_tiny(folder / "changed", initializer_range=0.03)
+    models = [identiscope.load(folder / name) for name in ("model", "changed")]
+    found = against(folder, *models)
+    chosen = (folder / "texts.txt").read_text().splitlines()[::4]
+    sizes: list[list[np.ndarray]] = [[], []]
+    maps: list[list[list[np.ndarray]]] = [[], []]
+    for number, text in enumerate(chosen):
+        outcome = f"similarity:{chosen[(number + 1) % 4]}"
+        for side, model in enumerate(models):
+            traced = identiscope.trace(model, text)
+            importance = identiscope.head_importance(traced, outcome=outcome, by="zero")
+            sizes[side].append(np.abs(importance["zero_change"].values))
+            maps[side].append([site.attentions().numpy() for site in traced.sites])
+    for layer, head in np.ndindex(2, 4):
+        at = int(found["matched_layer"][layer, head]), int(found["matched_head"][layer, head])
+        differences = [b[at] - a[layer, head] for a, b in zip(*sizes, strict=True)]
+        assert float(found["zero_size_difference"][layer, head]) == pytest.approx(np.mean(differences), abs=1e-6)
+        elsewhere = [
+            np.mean([np.abs(row - other).sum() / 2 for row, other in zip(a[layer][head], b[at[0]][at[1]], strict=True)])
+            for a, b in zip(*maps, strict=True)
+        ]
+        assert float(found["map_change"][layer, head]) == pytest.approx(np.mean(elsewhere), abs=1e-6)
+    assert not [name for name in found.data_vars if str(name).startswith("null_")]
 
 
 def test_grams_are_of_what_heads_write() -> None:

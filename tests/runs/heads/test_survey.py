@@ -54,6 +54,7 @@ def test_a_row_of_each_head_is_the_mean_over_texts(surveyed: tuple[Path, str]) -
     for row in rows_of(folder / "out" / "heads.csv"):
         place = {"layer": int(row["layer"]), "head": int(row["head"])}
         values = np.array([float(one["raw_to_self"].sel(place)) for one in each])
+        assert np.isfinite([float(row[f"simplex_{name}"]) for name in ("confidence", "sink_weight", "diagonal")]).all()
         assert float(row["raw_to_self"]) == pytest.approx(values.mean(), abs=1e-5)
         assert float(row["raw_to_self_error"]) == pytest.approx(values.std(ddof=1) / len(values) ** 0.5, abs=1e-5)
         assert float(row["null_size"]) < 1e-5 < float(row["zero_size"])
@@ -144,14 +145,15 @@ def test_a_head_is_judged_on_sentences_that_it_was_not_chosen_on(surveyed: tuple
     from identiscope.runs.heads.syntax import _none
 
     key = ("nsubj", DIRECTIONS[0])
-    syntax.sums[key] = [(_none(400), _none(16)) for _ in range(2)]
+    syntax.sums[key] = [(_none(400), _none(400), _none(16)) for _ in range(2)]
     for half in range(2):
         for _ in range(40):
-            syntax.sums[key][half][0].add((generator.random(400) < 0.5).astype(float), 1)
-            syntax.sums[key][half][1].add(np.full(16, 0.5), 1)
+            for which in range(2):
+                syntax.sums[key][half][which].add((generator.random(400) < 0.5).astype(float), 1)
+            syntax.sums[key][half][2].add(np.full(16, 0.5), 1)
     row = syntax.table()[0]
     assert syntax.sums[key][0][0].hits.max() / 40 > 0.7  # on its own half it looks good
-    assert not row["is_better"] and abs(row["accuracy"] - 0.5) < 0.25
+    assert not row["is_better"] and abs(row["accuracy"] - 0.5) < 0.25 and abs(row["simplex_accuracy"] - 0.5) < 0.25
     assert [word.relation for word in sentence.words] == ["det", "nsubj", "root"]
 
 

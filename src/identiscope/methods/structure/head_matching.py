@@ -41,6 +41,15 @@ def output_changes(one: Tensor, other: Tensor) -> Tensor:
     return torch.stack([(other - row).norm(dim=1) / row.norm() for row in one])
 
 
+def row_changes(one: Tensor, other: Tensor, rows: int) -> Tensor:
+    """½·Σ|a − b| of a row in the mean over rows, of all flattened maps with each other, [a, n] and [b, n] → [a, b].
+
+    >>> row_changes(torch.tensor([[1.0, 0.0, 0.5, 0.5]]), torch.tensor([[0.0, 1.0, 0.5, 0.5]]), 2)
+    tensor([[0.5000]])
+    """
+    return torch.stack([(other - maps).abs().sum(1) for maps in one]) / (2 * rows)
+
+
 def matched(similarity: NDArray[np.float64]) -> NDArray[np.int64]:
     """For each row the column that it is matched with, so that the sum of similarities is the largest; −1 for rows
     that are left over. What is no number is like nothing.

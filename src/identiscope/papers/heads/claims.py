@@ -63,7 +63,7 @@ def _threshold(
 
 
 def _largest_of(name: str) -> Callable[[dict[str, NDArray[np.float64]]], float]:
-    return lambda means: float(np.nanmax(means[name]))
+    return lambda means: _largest(means[name])
 
 
 def _clark(survey: HeadSurvey, texts: xr.Dataset) -> Iterator[Claim]:
@@ -193,15 +193,15 @@ def _together(heads: xr.Dataset, statement: str, source: str, published: str, on
 
 def _michel(survey: HeadSurvey) -> Iterator[Claim]:
     prune = survey.prune
-    rule = "on texts held back, the size of the change is below that of as many heads drawn at random by more than two"
-    rule += " standard errors; it does not hold if it is above by as much"
+    rule = "on texts held back, the mean size of the change is below that of as many heads drawn at random, on the same"
+    rule += " text, by more than two standard errors; it does not hold if it is above by as much"
     answer: Answer = None
     here = _NOT_ASKED
     if prune is not None:
-        size, drawn = abs(prune["change"]), float(np.mean(np.abs(prune["random_changes"])))
-        margin = 2 * prune["change_error"]
-        here = f"{prune['heads']} heads: {prune['change']:+.3g} ± {prune['change_error']:.2g}; at random {drawn:.3g}"
-        answer = True if size + margin < drawn else False if size - margin > drawn else None
+        saved, margin = prune["saved"], 2 * prune["saved_error"]
+        here = f"{prune['heads']} heads: {prune['size']:.3g} ± {prune['size_error']:.2g}, at random"
+        here += f" {prune['random_size']:.3g}: less by {saved:.3g} ± {prune['saved_error']:.2g}, {prune['texts']} texts"
+        answer = True if saved > margin else False if saved < -margin else None
     yield _claim(
         "many heads can be dropped at little cost", "Michel et al. 2019, §4.2",
         "a large share of heads can be removed without a significant loss", rule, here, answer,

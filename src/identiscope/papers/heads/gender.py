@@ -1,4 +1,4 @@
-"""Attention from pronouns to occupations in templates that differ in gender alone (Li et al. 2021, and kin).
+"""Attention between pronouns and occupations in templates that differ in gender alone (Li et al. 2021, and kin).
 
 Of each template there are two texts with the same words but for the pronoun. What a head's weight differs by between
 them is a claimed bias; beside it stands what that difference could be while every output of the head is what it is. A
@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
+from torch import Tensor
 
 from identiscope.asking.ask import ask
 from identiscope.capture.capturing import trace
@@ -25,10 +26,12 @@ from identiscope.linalg.devices import as_numpy
 from identiscope.progress import Progress, tell
 from identiscope.results import make_result
 from identiscope.runs.heads.means import Means
-from identiscope.runs.heads.traced import evenly, own_sites
+from identiscope.runs.heads.traced import both_of, evenly, own_sites
 from identiscope.stats.simultaneous_interval import simultaneous_interval
 from identiscope.views.plots.figures import Claim
 
+#: Which way is looked → in words.
+DIRECTIONS = {"to_occupation": "from pronoun to occupation", "to_pronoun": "from occupation to pronoun"}
 PRONOUNS = ("he", "she", "him", "her", "his", "hers", "they", "them", "their")
 
 
@@ -89,6 +92,11 @@ class _Places:
     pronoun: list[int]
     occupation: list[int]
 
+    def of(self, direction: str) -> tuple[list[int], list[int]]:
+        """Queries and keys."""
+        both = self.pronoun, self.occupation
+        return both if direction == "to_occupation" else both[::-1]
+
 
 def _places(traced: Trace, text: str, other: str, occupation: str) -> _Places:
     """The tokens of the first word in which two texts differ, and of the occupation."""
@@ -118,15 +126,18 @@ def _places(traced: Trace, text: str, other: str, occupation: str) -> _Places:
 def gender_study(
     model: Model, templates: Sequence[Template], *, intervals: int = 8, progress: Progress | None = None
 ) -> xr.Dataset:
-    """Mean difference of the weight from the pronoun to the occupation [layer, head], with its standard error over
-    templates; `lower` and `upper`: the mean of what it could be, of `intervals` templates, and `drawn`, the difference
-    itself on these; `states` [layer]: the same difference of the cosine of both words' hidden states, as a control.
+    """Mean differences of the weight from the pronoun to the occupation, `to_occupation` [layer, head], and the other
+    way, `to_pronoun`, each with its standard error over templates, its paired interval over these (`_low`, `_high`:
+    Student's, 95 % for all heads and both ways together), and `_templates`, how many there are. `simplex_`: the same
+    of the maps that no rewriting changes.
 
-    Templates in which the occupation comes after the pronoun are left out for models that see no later token.
+    `interval_…`: the difference itself on `intervals` of the templates, and the mean of the least and the most that it
+    could be (`_lower`, `_upper`). `states` [layer]: the same difference of the cosine of both words' hidden states, as
+    a control. A model that sees no later token has each template one way alone, from the word that comes later.
     """
     chosen = set(evenly(len(templates), intervals)) if intervals else set()
-    difference, states, ends = Means(), Means(), [Means() for _ in range(3)]
-    causal, layers, heads, skipped = False, [0], [0], 0
+    sums: dict[str, Means] = {}
+    states, layers, heads = Means(), [0], [0]
     for number, template in enumerate(templates):
         sides = []
         for text, other in ((template.first, template.second), (template.second, template.first)):
@@ -134,50 +145,54 @@ def gender_study(
             sides.append((traced, _places(traced, text, other, template.occupation)))
         sites = own_sites(sides[0][0])
         layers, heads = [site.layer for site in sites], list(sites[0].heads)
-        causal = sites[0].kind == "decoder-self"
-        if causal and any(max(one.occupation) >= min(one.pronoun) for _, one in sides):
-            skipped += 1
-            continue
-        weights = [_weights(traced, one) for traced, one in sides]
-        difference.add(weights[0] - weights[1])
+        maps = [[both_of(site) for site in own_sites(traced)] for traced, _ in sides]
+        for direction in DIRECTIONS:
+            if sites[0].kind == "decoder-self" and any(_looks_ahead(one.of(direction)) for _, one in sides):
+                continue
+            first, second = (_weights(own, one.of(direction)) for own, (_, one) in zip(maps, sides, strict=True))
+            for kind, values in zip(("", "simplex_"), first - second, strict=True):
+                sums.setdefault(f"{kind}{direction}", Means()).add(values)
+            if number in chosen:
+                low, high = (_bounds(traced, one.of(direction)) for traced, one in sides)
+                # Rows of two texts are free of each other: the least of one meets the most of the other.
+                bounds = low[0] - high[0], low[1] - high[2], low[2] - high[1]
+                for end, values in zip(("", "_lower", "_upper"), bounds, strict=True):
+                    sums.setdefault(f"interval_{direction}{end}", Means()).add(values)
         cosines = [_cosines(traced, one) for traced, one in sides]
         states.add(cosines[0] - cosines[1])
-        if number in chosen:
-            first, second = (_bounds(traced, one) for traced, one in sides)
-            # Rows of two texts are free of each other: the least of one meets the most of the other.
-            for one, values in zip(
-                ends, (first[0] - second[0], first[1] - second[2], first[2] - second[1]), strict=True
-            ):
-                one.add(values)
         tell(progress, "templates", number + 1, len(templates))
-    if not difference.count.size or not float(np.max(difference.count)):
-        raise InputError("no template has its occupation before its pronoun, which this model would need.")
-    axes = ("layer", "head")
-    arrays: dict[str, tuple[tuple[str, ...], Any]] = {
-        "difference": (axes, difference.mean),
-        "error": (axes, difference.error),
-    }
-    if chosen and ends[0].count.shape:
-        arrays |= {name: (axes, one.mean) for name, one in zip(("drawn", "lower", "upper"), ends, strict=True)}
-    arrays |= {"states": (("layer",), states.mean), "states_error": (("layer",), states.error)}
-    facts = {"model": model.name, "templates": len(templates) - skipped, "skipped": skipped,
-             "contrast": templates[0].contrast, "with_intervals": int(np.max(ends[0].count))}  # fmt: skip
+    if not sums:
+        raise InputError("no templates were given; expected at least one.")
+    arrays: dict[str, tuple[tuple[str, ...], Any]] = {}
+    for name, means in sums.items():
+        numbers = {"": means.mean, "_error": means.error}
+        if name.removeprefix("simplex_") in DIRECTIONS:
+            ends = simultaneous_interval(means.mean, means.error, means.count, len(DIRECTIONS) * means.mean.size)
+            numbers |= {"_low": ends[0], "_high": ends[1], "_templates": means.count}
+        arrays |= {f"{name}{end}": (("layer", "head"), values) for end, values in numbers.items()}
+    ends = simultaneous_interval(states.mean, states.error, states.count, states.mean.size)
+    for end, values in {"": states.mean, "_error": states.error, "_low": ends[0], "_high": ends[1]}.items():
+        arrays[f"states{end}"] = (("layer",), values)
+    facts = {"model": model.name, "templates": len(templates), "contrast": templates[0].contrast,
+             "with_intervals": len(chosen)}  # fmt: skip
     return make_result("gender", arrays, coordinates={"layer": layers, "head": heads}, provenance=facts)
 
 
-def _weights(traced: Trace, places: _Places) -> NDArray[np.float64]:
-    """[layer, head]."""
-    return np.stack(
-        [
-            as_numpy(site.attentions()[:, places.pronoun][:, :, places.occupation].sum(-1).mean(-1))
-            for site in own_sites(traced)
-        ]
-    )
+def _looks_ahead(places: tuple[list[int], list[int]]) -> bool:
+    queries, keys = places
+    return max(keys) >= min(queries)
 
 
-def _bounds(traced: Trace, places: _Places) -> list[NDArray[np.float64]]:
-    kind = own_sites(traced)[0].kind
-    found = ask("statistic_interval", traced, on=places.occupation, rows=places.pronoun, attention=kind)
+def _weights(maps: Sequence[Tensor], places: tuple[list[int], list[int]]) -> NDArray[np.float64]:
+    """[raw and real, layer, head]."""
+    queries, keys = places
+    weights = np.stack([as_numpy(both[:, queries][:, :, keys].sum(-1).mean(-1)) for both in maps])
+    return np.stack(np.split(weights, 2, axis=1))
+
+
+def _bounds(traced: Trace, places: tuple[list[int], list[int]]) -> list[NDArray[np.float64]]:
+    queries, keys = places
+    found = ask("statistic_interval", traced, on=keys, rows=queries, attention=own_sites(traced)[0].kind)
     return [found[name].values for name in ("statistic", "lower", "upper")]
 
 
@@ -192,41 +207,44 @@ def _cosines(traced: Trace, places: _Places) -> NDArray[np.float64]:
 
 def gender_claim(study: xr.Dataset, source: str) -> Claim:
     """Whether some head attends differently by gender, and how many of these differences the outputs determine."""
-    sure, free, count = biased_heads(study)
-    values, errors = study["difference"].values, study["error"].values
-    place = np.unravel_index(int(np.nanargmax(np.abs(values))), values.shape)
-    layers = study.sizes["layer"]
-    ends = simultaneous_interval(
-        study["states"].values, study["states_error"].values, np.full(layers, study.attrs["templates"]), layers
-    )
-    states = (ends[0] > 0) | (ends[1] < 0)
-    known = int(study.attrs["with_intervals"])
-    said = f"{sure} of {count} heads ({study.attrs['contrast']}, {study.attrs['templates']} templates; largest"
-    said += f" {values[place]:+.3f} ± {errors[place]:.3f})"
-    said += f"; of {free} of these the sign is left open by what the outputs determine ({known} templates)" * bool(
-        known
-    )
-    said += f"; hidden states differ in {int(states.sum())} of {len(states)} layers"
+    said, found = [], 0
+    for direction, words in DIRECTIONS.items():
+        if direction not in study:
+            continue
+        sure, real, fixed, known = (biased_heads(study, direction)[name] for name in ("sure", "real", "fixed", "known"))
+        found += int(sure.sum())
+        values, errors = study[direction].values, study[f"{direction}_error"].values
+        place = np.unravel_index(int(np.nanargmax(np.abs(values))), values.shape)
+        count = int(study[f"{direction}_templates"].max())
+        part = f"{words} {int(sure.sum())} of {sure.size} heads ({count} templates; largest {values[place]:+.3f} ±"
+        part += f" {errors[place]:.3f}), {int((sure & real).sum())} of them in the map that no rewriting changes too"
+        if known:
+            part += f"; of {int((sure & ~fixed).sum())} the outputs leave the sign open"
+        said.append(part)
+    states = (study["states_low"].values > 0) | (study["states_high"].values < 0)
+    here = f"{study.attrs['contrast']}: {'; '.join(said)}; hidden states differ in {int(states.sum())} of {states.size}"
     return Claim(
-        statement=f"some heads attend from pronoun to occupation by gender, in {source}",
+        statement=f"some heads attend between pronoun and occupation by gender, in {source}",
         source="Li et al. 2021",
         published="attention of gendered words and occupations is compared (a difference: expected, not measured)",
-        rule="the paired interval of the mean difference over templates (Student's, 95 % for all heads together) is off"
-        " zero in at least one head",
-        here=said,
-        holds=True if sure else None,
+        rule="the paired interval of the mean difference over templates (Student's, 95 % for all heads and both ways"
+        f" together) is off zero in at least one head; bounds are of {study.attrs['with_intervals']} templates",
+        here=f"{here} layers",
+        holds=True if found else None,
     )
 
 
-def biased_heads(study: xr.Dataset) -> tuple[int, int, int]:
-    """How many heads have an interval over templates off zero (95 % for all of them together); of those with bounds, in
-    how many these leave the sign of the mean difference open; and how many heads there are."""
-    difference = study["difference"].values
-    ends = simultaneous_interval(
-        difference, study["error"].values, np.full(difference.shape, study.attrs["templates"]), difference.size
-    )
-    sure = (ends[0] > 0) | (ends[1] < 0)
-    free = np.zeros_like(sure)
-    if "lower" in study:
-        free = (study["lower"].values <= 0) & (study["upper"].values >= 0)
-    return int(sure.sum()), int((sure & free).sum()), int(sure.size)
+def biased_heads(study: xr.Dataset, direction: str) -> dict[str, Any]:
+    """Of one way [layer, head]: `sure`, the interval over templates is off zero; `real`, that of the map that no
+    rewriting changes is, with the same sign; `fixed`, what it could be with the same outputs has one sign (on the
+    templates that have bounds; `known`: whether any has)."""
+    off = [
+        (study[f"{name}_low"].values > 0).astype(int) - (study[f"{name}_high"].values < 0).astype(int)
+        for name in (direction, f"simplex_{direction}")
+    ]
+    known = f"interval_{direction}_lower" in study
+    fixed = np.zeros_like(off[0], bool)
+    if known:
+        low, high = (study[f"interval_{direction}_{end}"].values for end in ("lower", "upper"))
+        fixed = (low > 0) | (high < 0)
+    return {"sure": off[0] != 0, "real": off[0] == off[1], "fixed": fixed, "known": known}

@@ -15,8 +15,8 @@ from identiscope.errors import InputError
 from identiscope.linalg.agreement import TOLERANCES
 from identiscope.linalg.devices import as_numpy
 from identiscope.methods.fields import layer_fields
-from identiscope.methods.maps.effective_simplex_span import effective_simplex_span
-from identiscope.methods.structure.head_matching import centred_grams, cosines, matched, output_changes
+from identiscope.methods.maps.effective_simplex_span import simplex_map
+from identiscope.methods.structure.head_matching import centred_grams, cosines, matched, output_changes, row_changes
 from identiscope.results import make_result
 from identiscope.runs.format.opened_run import Run
 from identiscope.runs.heads.means import Means
@@ -32,6 +32,8 @@ COMPARED = {
     "output_change": "size of the change of what the head writes, relative to what it wrote",
     "map_cosine": "cosine of the map of the one model and that of the other",
     "simplex_map_cosine": "the same of the maps that no rewriting of a model changes",
+    "map_change": "how much weight of a row stands elsewhere in the map of the other model (total variation)",
+    "simplex_map_change": "half of the sum of the sizes of differences of a row of the maps that no rewriting changes",
 }
 
 
@@ -84,10 +86,16 @@ class TwoModels:
         return arrays
 
 
-def compared_runs(one: Run, other: Run, two: TwoModels, statistics: Iterable[str]) -> xr.Dataset:
+def compared_runs(
+    one: Run,
+    other: Run,
+    two: TwoModels,
+    statistics: Iterable[str],
+    traced: tuple[xr.Dataset, xr.Dataset] | None = None,
+) -> xr.Dataset:
     """Of each head and column: that of its partner less its own, the mean over the same texts, with its error and a
     paired interval (95 % for all heads and columns together). `changed_statistics`: in how many the interval is off
-    zero, by more than rounding explains."""
+    zero, by more than rounding explains. traced: what both have of texts that were traced, [text, layer, head]."""
     tables = [(one.to_xarray(name), other.to_xarray(name)) for name in statistics]
     layers, heads = (tables[0][0][axis].values.tolist() for axis in ("layer", "head"))
     partners = two.matches()
@@ -97,7 +105,8 @@ def compared_runs(one: Run, other: Run, two: TwoModels, statistics: Iterable[str
         same = first.sizes["text"] == second.sizes["text"] and np.array_equal(first["tokens"], second["tokens"])
         if not same:
             raise InputError("the two models read these texts as other numbers of tokens; they cannot be compared.")
-        for column in first.data_vars:
+    for first, second in [*tables, *([] if traced is None else [traced])]:
+        for column in [name for name in first.data_vars if name in second]:
             mine, theirs = first[column].transpose("text", "layer", "head"), second[column]
             sizes[str(column)] = max(1.0, float(np.abs(np.nan_to_num(mine.values)).max(initial=0.0)))
             values = np.full(mine.shape, np.nan)
@@ -133,21 +142,27 @@ def _compared(first: Sequence[Site], second: Sequence[Site]) -> dict[str, Tensor
     """All heads of the ones with all of the others, [a, b], by name of `COMPARED`."""
     grams = [torch.cat([centred_grams(site.context, site.projection) for site in sites]) for sites in (first, second)]
     maps = [torch.cat([site.attentions().flatten(1) for site in sites]) for sites in (first, second)]
+    rows = first[0].queries
     real = [torch.cat([_simplex(site) for site in sites]) for sites in (first, second)]
     writes = [torch.cat([_written(site) for site in sites]) for sites in (first, second)]
     apart = grams[0].new_full((len(grams[0]), len(grams[1])), torch.nan)
     if writes[0].shape[1] == writes[1].shape[1]:
         apart = output_changes(*writes)
-    found = (cosines(*grams), apart, cosines(*maps), cosines(*real))
+    found = (
+        cosines(*grams),
+        apart,
+        cosines(*maps),
+        cosines(*real),
+        row_changes(maps[0], maps[1], rows),
+        row_changes(real[0], real[1], rows),
+    )
     return dict(zip(COMPARED, found, strict=True))
 
 
 def _simplex(site: Site) -> Tensor:
     fields = layer_fields(site)
-    value = fields.value.double().repeat_interleave(len(site.heads) // len(fields.value), 0)
-    context = fields.attention @ value
-    given = fields.projection, context, fields.allowed, fields.precision, fields.row_sum
-    return effective_simplex_span(fields.value, *given).dense().flatten(1)
+    given = fields.value, fields.projection, fields.allowed, fields.precision, fields.row_sum
+    return simplex_map(fields.attention, *given).flatten(1)
 
 
 def _written(site: Site) -> Tensor:

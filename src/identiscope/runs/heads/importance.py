@@ -45,6 +45,8 @@ class Importance:
     gate: Means = field(default_factory=Means)
     values: Means = field(default_factory=Means)
     failed: list[str] = field(default_factory=list)
+    #: Of each text, by its number, sizes of changes and of the gate's gradient by name: [layer, head].
+    rows: dict[int, dict[str, Array]] = field(default_factory=dict)
     name: str = ""
     passes: float = 0.0
     _sums: list[Tensor] = field(default_factory=list)
@@ -78,9 +80,11 @@ class Importance:
         self.name, self.passes = runs.outcome.name, self.passes + runs.passes
         self.values.add(np.asarray(runs.outcome.value))
         self.gate.add(np.abs(gates))
+        self.rows[number] = {"gate_gradient": np.abs(gates)}
         for kind, values in changes.items():
             self.changes.setdefault(kind, Means()).add(values)
             self.sizes.setdefault(kind, Means()).add(np.abs(values))
+            self.rows[number] |= {f"{kind}_change": values, f"{kind}_size": np.abs(values)}
 
     def _changes(self, trace: Trace, runs: OutcomeRuns) -> tuple[dict[str, Array], Array]:
         layers: list[Array] = []
@@ -150,15 +154,16 @@ def _gates(sites: Sequence[Site], without: Sequence[Sequence[tuple[int, int]]]) 
 def pruning_cost(
     traces: Iterable[tuple[int, Trace]], outcome: Callable[[int], Any], order: Sequence[int], count: int, seed: int
 ) -> dict[str, Any]:
-    """What dropping `count` heads really costs on texts that had no say in which: the mean change of the outcome with
-    its error, beside that of as many heads drawn at random.
+    """What dropping `count` heads really costs on texts that had no say in which: the mean change of the outcome, and
+    the mean size of these changes, which cannot cancel, each with its error; beside as many heads drawn at random.
+    `saved`: by how much the size is below that at random on the same text.
 
     order: all heads of the model in one row, the least important first.
     """
     generator = np.random.default_rng(seed)
     choices = [list(order[:count])]
     choices += [generator.permutation(len(order))[:count].tolist() for _ in range(RANDOM_CHOICES)]
-    means = [Means() for _ in choices]
+    means, sizes, saved = [Means() for _ in choices], Means(), Means()
     failed = 0
     for number, trace in traces:
         sites = own_sites(trace)
@@ -172,6 +177,11 @@ def pruning_cost(
             continue
         for one, change in zip(means, changes, strict=True):
             one.add(np.asarray(change))
+        size, at_random = np.abs(changes[0]), np.abs(changes[1:]).mean()
+        sizes.add(np.array([size, at_random]))
+        saved.add(np.asarray(at_random - size))
+    if not sizes.count.shape:
+        raise InputError(f"the outcome could not be had on any of the {failed} texts held back for dropping heads.")
     drawn = [float(one.mean) for one in means[1:]]
     return {
         "heads": count,
@@ -179,6 +189,12 @@ def pruning_cost(
         "change_error": float(means[0].error),
         "random_change": float(np.mean(drawn)),
         "random_changes": drawn,
+        "size": float(sizes.mean[0]),
+        "size_error": float(sizes.error[0]),
+        "random_size": float(sizes.mean[1]),
+        "random_size_error": float(sizes.error[1]),
+        "saved": float(saved.mean),
+        "saved_error": float(saved.error),
         "texts": int(means[0].count),
         "failed": failed,
     }

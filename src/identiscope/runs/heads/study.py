@@ -95,14 +95,15 @@ class Study:
             self.announce(interval_cost(len(with_intervals), shape[0] * shape[1], self.options.rows))
         for number, traced in self._traces("distances and intervals"):
             self.distances.add(traced)
-            self.rarest.add(traced)
+            self.rarest.add(traced, number)
             if number in with_intervals:
                 self.intervals.add(traced)
             if self.importance is not None:
                 self.importance.add_mean(traced)
         places, self.shown = scaled_to_plane(self.distances.means.mean)
         arrays = {"map_x": places[:, 0].reshape(shape), "map_y": places[:, 1].reshape(shape)}
-        arrays |= {"to_rarest": self.rarest.means.mean, "to_rarest_error": self.rarest.means.error}
+        for name, means in (("to_rarest", self.rarest.means), ("simplex_to_rarest", self.rarest.simplex)):
+            arrays |= {name: means.mean, f"{name}_error": means.error}
         arrays = {name: np.broadcast_to(values, shape).copy() for name, values in arrays.items()}
         if with_intervals:
             arrays |= self.intervals.arrays()
@@ -132,6 +133,21 @@ class Study:
             syntax.add(traced, sentence)
             tell(self.progress, "dependencies", syntax.sentences, self.options.sentences or syntax.sentences + 1)
         return syntax.table(), syntax.sentences, skipped
+
+    def rows(self, layers: Sequence[int], heads: Sequence[int]) -> xr.Dataset:
+        """What there is of each text that was traced, [text, layer, head]: the rarest token, and importance."""
+        parts = [self.rarest.rows] + ([] if self.importance is None else [self.importance.rows])
+        names = dict.fromkeys(
+            name for part in parts for row in part.values() for name in row if not name.startswith("null_")
+        )
+        arrays = {name: np.full((len(self.chosen), len(layers), len(heads)), np.nan) for name in names}
+        for part in parts:
+            for number, row in part.items():
+                for name in names.keys() & row.keys():
+                    arrays[name][number] = row[name]
+        axes = ("text", "layer", "head")
+        labels = {"text": range(len(self.chosen)), "layer": list(layers), "head": list(heads)}
+        return xr.Dataset({name: (axes, values) for name, values in arrays.items()}, coords=labels)
 
     def against(self, other: Model) -> TwoModels:
         """The chosen texts as another model reads them."""

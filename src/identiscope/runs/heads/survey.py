@@ -87,7 +87,10 @@ def survey_heads(
         say(progress, "statistics of the other model")
         where = directory / "against-run"
         other = run_corpus(against, corpus, where, options=asked, loading=dict(loading or {}), progress=progress)
-        compared = compared_runs(done, other, two, STATISTICS)
+        again = Study(second, chosen, counts, replace(options, intervals=0), progress)
+        places = [other.means(STATISTICS[0])[axis].values.tolist() for axis in ("layer", "head")]
+        again.arrays((len(places[0]), len(places[1])))
+        compared = compared_runs(done, other, two, STATISTICS, (study.rows(layers, heads), again.rows(*places)))
     pairs = study.pairs([(layer, head) for layer in layers for head in heads])
     prune = study.prune([(layer, head) for layer in layers for head in heads])
     shortened = study.shortened()
@@ -131,6 +134,7 @@ def _labels(options: HeadOptions) -> dict[str, str]:
         **COMPARED,
         "changed_statistics": "how many statistics differ from those of the matched head of the other model",
         "to_rarest": "share of rows whose strongest key is the rarest token of the text",
+        "simplex_to_rarest": "the same of effective_simplex_span",
     }
 
 

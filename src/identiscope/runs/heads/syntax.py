@@ -17,7 +17,7 @@ from identiscope.corpus.dependencies import Sentence, pieces_of_words
 from identiscope.errors import InputError
 from identiscope.linalg.devices import as_numpy
 from identiscope.methods.structure.syntactic_heads import strongest_words, word_attention
-from identiscope.runs.heads.traced import own_sites
+from identiscope.runs.heads.traced import both_of, own_sites
 
 #: From the dependent to its head, and the other way.
 DIRECTIONS = ("dependent to head", "head to dependent")
@@ -58,10 +58,11 @@ def _none(count: int) -> _Hits:
 
 @dataclass(eq=False)
 class Syntax:
-    """Hits of every head and offset, by relation and direction, in two halves of the sentences."""
+    """Hits of every head, by raw maps and by those that no rewriting changes, and of every offset, by relation and
+    direction, in two halves of the sentences."""
 
     heads: list[tuple[int, int]] = field(default_factory=list)
-    sums: dict[tuple[str, str], list[tuple[_Hits, _Hits]]] = field(default_factory=dict)
+    sums: dict[tuple[str, str], list[tuple[_Hits, ...]]] = field(default_factory=dict)
     sentences: int = 0
 
     def add(self, trace: Trace, sentence: Sentence) -> None:
@@ -71,8 +72,8 @@ class Syntax:
         pieces = pieces_of_words(sentence, trace.main.offsets, trace.main.special)
         sites = own_sites(trace)
         self.heads = self.heads or [(site.layer, head) for site in sites for head in site.heads]
-        maps = torch.cat([word_attention(site.attentions(), pieces) for site in sites])
-        pointed = as_numpy(strongest_words(maps))
+        words = [word_attention(both_of(site), pieces).chunk(2) for site in sites]
+        pointed = as_numpy(torch.stack([strongest_words(torch.cat(maps)) for maps in zip(*words, strict=True)]))
         by_relation: dict[tuple[str, str], list[tuple[int, int]]] = defaultdict(list)
         for place, word in enumerate(sentence.words):
             if word.head >= 0 and word.relation not in _NOT:
@@ -82,10 +83,11 @@ class Syntax:
         for key, pairs in by_relation.items():
             at, wanted = (np.array(side) for side in zip(*pairs, strict=True))
             if key not in self.sums:
-                self.sums[key] = [(_none(len(self.heads)), _none(len(_OFFSETS))) for _ in range(2)]
-            of_heads, of_offsets = self.sums[key][half]
-            of_heads.add((pointed[:, at] == wanted).sum(1).astype(float), len(pairs))
-            of_offsets.add((wanted - at == np.array(_OFFSETS)[:, None]).sum(1).astype(float), len(pairs))
+                sizes = (len(self.heads), len(self.heads), len(_OFFSETS))
+                self.sums[key] = [tuple(_none(size) for size in sizes) for _ in range(2)]
+            found = [*(pointed[..., at] == wanted), wanted - at == np.array(_OFFSETS)[:, None]]
+            for one, hits in zip(self.sums[key][half], found, strict=True):
+                one.add(hits.sum(1).astype(float), len(pairs))
         self.sentences += 1
 
     def table(self) -> list[dict[str, Any]]:
@@ -94,9 +96,10 @@ class Syntax:
         for (relation, direction), (chosen, judged) in self.sums.items():
             if judged[0].words < FEWEST or not chosen[0].words:
                 continue
-            best, offset = (int(np.argmax(one.hits)) for one in chosen)
+            best, real, offset = (int(np.argmax(one.hits)) for one in chosen)
             rate, error = judged[0].rate(best)
-            fixed, fixed_error = judged[1].rate(offset)
+            real_rate, real_error = judged[1].rate(real)
+            fixed, fixed_error = judged[2].rate(offset)
             margin = float(np.hypot(error, fixed_error))
             rows.append(
                 {
@@ -106,6 +109,10 @@ class Syntax:
                     "head": self.heads[best][1],
                     "accuracy": rate,
                     "error": error,
+                    "simplex_layer": self.heads[real][0],
+                    "simplex_head": self.heads[real][1],
+                    "simplex_accuracy": real_rate,
+                    "simplex_error": real_error,
                     "offset": _OFFSETS[offset],
                     "offset_accuracy": fixed,
                     "offset_error": fixed_error,

@@ -6,12 +6,15 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from identiscope.asking.ask import ask
 from identiscope.capture.site import Site
 from identiscope.capture.trace import Trace
 from identiscope.linalg.devices import as_numpy
+from identiscope.methods.fields import layer_fields
 from identiscope.methods.heads.attends_interval import WITH_INTERVAL
+from identiscope.methods.heads.both_maps import both_maps
 from identiscope.methods.structure.head_distances import head_distances
 from identiscope.runs.heads.means import Means
 
@@ -19,6 +22,13 @@ from identiscope.runs.heads.means import Means
 def own_sites(trace: Trace) -> list[Site]:
     """The attention of a text to itself, by layer."""
     return [site for site in trace.sites if site.query_stream == site.key_stream == trace.main.name]
+
+
+def both_of(site: Site) -> Tensor:
+    """Raw maps of all heads of a site, and behind them those that no rewriting changes: [2·head, query, key]."""
+    fields = layer_fields(site)
+    given = fields.value, fields.projection, fields.allowed, fields.precision, fields.row_sum
+    return both_maps(fields.attention, *given)
 
 
 @dataclass(eq=False)
@@ -39,7 +49,8 @@ class Distances:
 
 @dataclass(eq=False)
 class Rarest:
-    """Voita et al. 2019, §5.3: how often a head's strongest key is the rarest token of the text.
+    """Voita et al. 2019, §5.3: how often a head's strongest key is the rarest token of the text; [layer, head] of raw
+    maps (`means`) and of those that no rewriting changes (`simplex`).
 
     counts: of tokens in the corpus. Texts in which several tokens are the rarest have several to hit; special tokens
     are neither queries nor keys. `chance` is what a head that looks anywhere would have.
@@ -47,9 +58,12 @@ class Rarest:
 
     counts: Counter[str]
     means: Means = field(default_factory=Means)
+    simplex: Means = field(default_factory=Means)
     chance: Means = field(default_factory=Means)
+    #: Of each text, by its number, both shares by name: [layer, head].
+    rows: dict[int, dict[str, NDArray[np.float64]]] = field(default_factory=dict)
 
-    def add(self, trace: Trace) -> None:
+    def add(self, trace: Trace, number: int) -> None:
         """One text."""
         tokens, special = trace.main.tokens, torch.tensor(trace.main.special)
         if int((~special).sum()) < 2:
@@ -58,14 +72,17 @@ class Rarest:
         rare = counts == counts.min()
         shares = []
         for site in own_sites(trace):
-            maps = site.attentions().cpu() * ~special
             inside = site.allowed_keys(site.heads[0]).cpu() & ~special
+            maps = both_of(site).cpu().masked_fill(~inside, -torch.inf)
             # Only rows that may see it, and more than one token.
             rows = ~special & (inside & rare).any(-1) & (inside.sum(-1) > 1)
             hits = rare[maps.argmax(-1)][:, rows].double()
             shares.append(as_numpy(hits.mean(-1)) if int(rows.sum()) else np.full(len(maps), np.nan))
             chance = ((inside & rare).sum(-1) / inside.sum(-1).clamp(min=1))[rows].double().mean()
-        self.means.add(np.stack(shares))
+        raw, simplex = np.split(np.stack(shares), 2, axis=1)
+        self.means.add(raw)
+        self.simplex.add(simplex)
+        self.rows[number] = {"to_rarest": raw, "simplex_to_rarest": simplex}
         self.chance.add(np.asarray(float(chance)))
 
 

@@ -99,8 +99,8 @@ def _against(numbers: Mapping[str, float]) -> str:
     layer, head = _number(numbers, "matched_layer"), _number(numbers, "matched_head")
     if math.isnan(head):
         return ""
-    cosine, changed = _number(numbers, "map_cosine"), _number(numbers, "changed_statistics")
+    cosine, moved, changed = (_number(numbers, name) for name in ("map_cosine", "map_change", "changed_statistics"))
     return (
-        f"In the other model it is head {layer:.0f}.{head:.0f}: the cosine of their maps is {cosine:.2f}, and"
-        f" {changed:.0f} statistics changed."
+        f"In the other model it is head {layer:.0f}.{head:.0f}: the cosine of their maps is {cosine:.2f},"
+        f" {moved:.2f} of the weight stands elsewhere, and {changed:.0f} statistics changed."
     )

@@ -13,6 +13,7 @@ import xarray as xr
 from identiscope.files import write_file
 from identiscope.views.page.head_cards import head_sentences
 from identiscope.views.page.heads_against import against_section
+from identiscope.views.page.heads_gender import gender_section, of_grid
 from identiscope.views.page.heads_shortened import shortened_section
 from identiscope.views.plots.figures import Claim
 
@@ -91,12 +92,14 @@ def write_heads_page(
     claims: Sequence[Claim] = (),
     against: xr.Dataset | None = None,
     shortened: xr.Dataset | None = None,
+    genders: Mapping[str, xr.Dataset] | None = None,
 ) -> Path:
     """One HTML file that needs no network. heads: numbers [layer, head], with `_error`s; labels: what each is; claims:
     published findings, judged; against: differences from another model;
-    shortened: what the outcome loses in shorter texts."""
-    if against is not None:
-        heads = heads.merge(against, combine_attrs="drop")
+    shortened: what the outcome loses in shorter texts; genders: attention by gender, by the name of its templates."""
+    genders = genders or {}
+    for other in (against, *(of_grid(study, name) for name, study in genders.items())):
+        heads = heads if other is None else heads.merge(other, combine_attrs="drop")
     names = statistics_of(heads)
     title = f"Heads of {facts['model']} on {facts['corpus']}"
     options = "".join(
@@ -116,6 +119,7 @@ most that it could be on the rows drawn while every output of the head stays the
 <div class="two"><section><h2>Map of heads</h2>{_map(heads, facts)}</section>
 <section><h2>Most important heads</h2>{_important(heads)}{_prune(prune)}{_pairs(pairs)}</section></div>
 {against_section(against)}{shortened_section(shortened)}{_claims(claims)}{_relations(relations)}
+{"".join(gender_section(study, name) for name, study in genders.items())}
 {_cards(heads)}
 <script type="application/json" id="numbers">{_data(heads, names, labels)}</script><script>{_SCRIPT}</script>
 </body></html>
@@ -137,8 +141,8 @@ def statistics_of(heads: xr.Dataset) -> list[str]:
 
 def bounds_of(heads: xr.Dataset, name: str) -> tuple[np.ndarray, np.ndarray] | None:
     """The least and the most that a statistic could be, [layer, head], where it has such."""
-    of = "sink" if name == "sink_weight" else name.removeprefix("raw_to_") if name.startswith("raw_to_") else ""
-    if not of or f"interval_{of}_lower" not in heads:
+    of = "sink" if name == "sink_weight" else name.removeprefix("raw_to_")
+    if f"interval_{of}_lower" not in heads:
         return None
     return heads[f"interval_{of}_lower"].values, heads[f"interval_{of}_upper"].values
 
@@ -251,7 +255,9 @@ def _prune(prune: Mapping[str, Any] | None) -> str:
     return (
         f"<h3>Dropping {prune['heads']} heads</h3><p>{escape(names)}: on {prune['texts']} texts held back the outcome"
         f" changes by {prune['change']:+.3g} ± {prune['change_error']:.2g}; with as many heads drawn at random by"
-        f" {prune['random_change']:+.3g} (mean of {len(prune['random_changes'])} draws).</p>"
+        f" {prune['random_change']:+.3g} (mean of {len(prune['random_changes'])} draws). Sizes, which cannot cancel:"
+        f" {prune['size']:.3g} ± {prune['size_error']:.2g}, at random {prune['random_size']:.3g} ±"
+        f" {prune['random_size_error']:.2g}.</p>"
     )
 
 
@@ -297,6 +303,8 @@ def _relations(relations: Sequence[Mapping[str, Any]]) -> str:
     rows = "".join(
         f"<tr><td>{escape(row['relation'])}</td><td>{row['direction']}</td><td>{row['layer']}.{row['head']}</td>"
         f"<td class='number'>{100 * row['accuracy']:.1f} ± {100 * row['error']:.1f} %</td>"
+        f"<td class='number'>{100 * row['simplex_accuracy']:.1f} ± {100 * row['simplex_error']:.1f} %"
+        f" ({row['simplex_layer']}.{row['simplex_head']})</td>"
         f"<td class='number'>{100 * row['offset_accuracy']:.1f} ± {100 * row['offset_error']:.1f} %"
         f" ({row['offset']:+d})</td><td class='number'>{row['words']}</td>"
         f"<td>{'yes' if row['is_better'] else ''}</td></tr>"
@@ -304,8 +312,10 @@ def _relations(relations: Sequence[Mapping[str, Any]]) -> str:
     )
     return (
         "<h2>Syntactic heads</h2><p class='quiet'>For each relation the head, and the fixed offset, that found it most"
-        " often in every other sentence; how often in the rest. Better: by more than two standard errors.</p><div"
+        " often in every other sentence; how often in the rest, and the same of the head that is best by the maps that"
+        " no rewriting changes. Better: by more than two standard errors.</p><div"
         " class='wide'><table class='rows'><thead><tr><th>relation</th><th>direction</th><th>head</th><th>accuracy</th>"
+        "<th>in maps that no rewriting changes</th>"
         f"<th>best offset</th><th>words</th><th>better</th></tr></thead><tbody>{rows}</tbody></table></div>"
     )
 

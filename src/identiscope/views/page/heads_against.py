@@ -25,7 +25,7 @@ def against_section(against: xr.Dataset | None, most: int = 16) -> str:
             continue
         cells = "".join(
             f"<td class='number'>{numbers[name]:.3f} <span class='quiet'>± {numbers[f'{name}_error']:.1g}</span></td>"
-            for name in ("map_cosine", "simplex_map_cosine", "output_similarity")
+            for name in ("map_cosine", "map_change", "simplex_map_cosine", "output_similarity")
         )
         rows.append(
             f"<tr data-layer='{at[0]}' data-head='{at[1]}'><td>{against['layer'].values[at[0]]}."
@@ -39,6 +39,7 @@ def against_section(against: xr.Dataset | None, most: int = 16) -> str:
         " by their maps. Changed: in at least one statistic the paired interval over texts (95 % for all heads and"
         f" {against.attrs['statistics']} statistics together) is off zero. Those whose maps are farthest apart come"
         " first.</p><div class='wide'><table class='rows'><thead><tr><th>head</th><th>is there</th><th>cosine of maps"
-        "</th><th>of maps that no rewriting changes</th><th>output alike</th><th>statistics changed</th></tr></thead>"
+        "</th><th>weight that stands elsewhere</th><th>cosine of maps that no rewriting changes</th><th>output alike"
+        "</th><th>statistics changed</th></tr></thead>"
         f"<tbody>{''.join(rows)}</tbody></table></div>"
     )
