@@ -145,7 +145,7 @@ def test_two_side_by_side(opened: Any) -> None:
     assert titles == ["minilm", "tiny"]
     left, right = (tab.locator(".pane").nth(place).bounding_box() for place in (0, 1))
     assert left["y"] == right["y"] and left["x"] + left["width"] <= right["x"] and fits(tab)
-    assert "heads more than half null" in tab.inner_text(".compared") and tab.locator(".compared tbody tr").count() == 2
+    assert "heads less than half real" in tab.inner_text(".compared") and tab.locator(".compared tbody tr").count() == 2
     # The second follows the first, as far as it can.
     tab.evaluate("identiscope.sides[0].pane.viewer().choose({row: 3})")
     tab.locator(".pane").nth(0).locator(".grid button").nth(12 + 2).click()
@@ -155,7 +155,13 @@ def test_two_side_by_side(opened: Any) -> None:
     tab.locator(".pane").nth(0).locator(".grid button").nth(0).click()
     tab.wait_for_timeout(200)
     assert tab.evaluate(PLACE, 1)["layer"] == 1
+    # Both are there again after a reload.
+    tab.reload()
+    until(tab, f"!!window.identiscope && ({SHOWN})(0) && ({SHOWN})(1)", 60)
+    assert tab.locator(".pane h1").all_inner_texts() == titles
+    assert tab.input_value('[aria-label="Text B"]') == "w1 w2 w3 , w4 ."
     tab.click("text=One only")
+    assert "beside" not in tab.evaluate("location.hash")
     assert tab.locator(".pane").count() == 1 and not tab.locator(".compared").is_visible()
 
 
@@ -211,6 +217,13 @@ def test_a_reload_keeps_text_and_result_and_history_has_them(opened: Any) -> Non
     assert tab.evaluate("identiscope.sides[0].page()") == page
     assert tab.evaluate(PLACE, 0) == {"layer": 2, "head": 4, "row": 3}
     assert "(cpu, float32)" in tab.inner_text(".controls")
+    # What was typed and not asked yet is there, too.
+    tab.fill("textarea >> nth=0", "Not asked yet.")
+    tab.reload()
+    until(tab, "!!window.identiscope")
+    tab.evaluate("identiscope.reopened")
+    shown(tab)
+    assert tab.input_value("textarea >> nth=0") == "Not asked yet."
     tab.click(".history summary")
     assert tab.locator(".history bdi").all_inner_texts()[:2] == texts[::-1] and tab.locator(".history b").count() == 0
     tab.click(".history button >> nth=1")

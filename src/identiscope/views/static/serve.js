@@ -2,7 +2,7 @@
 
 import { html } from "./dom.js";
 import { getJson, openPage } from "./serve_client.js";
-import { askedBefore, makeHistory, remember } from "./serve_history.js";
+import { askedBefore, keptDraft, makeHistory, remember } from "./serve_history.js";
 import { comparison } from "./serve_comparison.js";
 import { makePane } from "./serve_pane.js";
 import { makeSide } from "./serve_side.js";
@@ -42,54 +42,69 @@ function openServer(root, site) {
       placed: (place) => void (together() && sides[1 - at].join(place)),
       beside: () => (together() ? (sides[1 - at].pane.viewer()?.place() ?? null) : null),
       directions: wantedDirections,
-      made: (page) => void (at === 0 && made(page)),
+      made: (page) => void (at === 0 ? made(page) : setAddress("beside", page)),
     }),
   );
   /** The first side shows another page: the address and the history have it. @param {string} page */
   function made(page) {
-    setAddress(page);
+    setAddress("page", page);
+    draft.forget();
     if (!sides[0].text.value.trim()) return;
-    const target = sides[0].target.value ? { target: sides[0].target.value } : {};
+    const target = sides[0].target.value ? { target: sides[0].target.value, attention: sides[0].kind.value } : {};
     const when = new Date().toLocaleString();
     remember({ page, model: Number(sides[0].model.value), text: sides[0].text.value, ...target, when });
     past.draw();
   }
-  /** @param {string} page */
-  function setAddress(page) {
+  /** @param {"page"|"beside"} side @param {string|null} page */
+  function setAddress(side, page) {
     const address = new URLSearchParams(location.hash.slice(1));
-    address.set("page", page);
+    if (page) address.set(side, page);
+    else address.delete(side);
     history.replaceState(null, "", `#${address}`);
   }
   const past = makeHistory(
     site.models.map(({ name }) => name),
     (one) => void again(one),
   );
-  /** What was asked before: as it was, if the server still has it. @param {{page: string, model: number, text: string, target?: string}} one */
-  async function again(one) {
-    sides[0].model.value = String(Math.min(one.model, site.models.length - 1));
-    sides[0].text.value = one.text;
-    sides[0].target.value = one.target ?? "";
-    sides[0].adapt();
+  /** What was asked before: as it was, if the server still has it. @param {import("./serve_history.js").Asking} one */
+  async function again(one, side = sides[0]) {
+    side.model.value = String(Math.min(one.model, site.models.length - 1));
+    side.text.value = one.text;
+    side.target.value = one.target ?? "";
+    if (one.attention) side.kind.value = one.attention;
+    side.adapt();
     try {
-      await sides[0].open(one.page, null);
+      await side.open(one.page, null);
     } catch {
-      sides[0].complain("The server no longer has this page: press Compute to make it again.");
+      side.complain("The server no longer has this page: press Compute to make it again.");
     }
   }
-  /** After a reload: the page that the address names, with its text. */
+  /** After a reload: the pages that the address names, with their texts, and what was typed since. */
   async function reopen() {
-    const page = new URLSearchParams(location.hash.slice(1)).get("page");
+    const address = new URLSearchParams(location.hash.slice(1));
+    const typed = draft.kept();
+    const beside = address.get("beside");
+    await reopenSide(address.get("page"), sides[0]);
+    if (typed !== null) sides[0].text.value = typed;
+    if (!beside) return;
+    setComparing(true);
+    await reopenSide(beside, sides[1]);
+    refresh();
+  }
+  /** @param {string|null} page @param {import("./serve_side.js").Side} side */
+  async function reopenSide(page, side) {
     if (!page || !/^[\w-]{1,64}$/.test(page)) return;
     try {
       const asked = await getJson(`/api/pages/${page}/question`);
-      await again({ page, ...asked });
+      await again({ page, ...asked }, side);
     } catch {
       const known = askedBefore().find((one) => one.page === page);
-      if (known) sides[0].text.value = known.text;
-      sides[0].complain("The server no longer has the page of this address: press Compute to make it again.");
+      if (known) side.text.value = known.text;
+      side.complain("The server no longer has the page of this address: press Compute to make it again.");
     }
   }
   sides[0].setLinks(true);
+  const draft = keptDraft(sides[0].text, () => new URLSearchParams(location.hash.slice(1)).get("page") ?? "");
   sides[0].text.value = sides[1].text.value = site.sample;
   if (site.models.length > 1) sides[1].model.value = "1";
   sides[1].adapt();
@@ -115,7 +130,13 @@ function openServer(root, site) {
     { type: "button", hidden: true, onclick: () => shownSides().forEach((side) => side.cancel()) },
     "Cancel",
   );
-  const compare = html("button", { type: "button", onclick: () => setComparing(!comparing) });
+  const compare = html("button", {
+    type: "button",
+    onclick: () => {
+      if (comparing) setAddress("beside", null);
+      setComparing(!comparing);
+    },
+  });
   const togetherChoice = html(
     "label",
     { class: "choice", hidden: true },

@@ -15,7 +15,7 @@ export function comparison(headers) {
     const cells = [
       header.title,
       String(heads?.tokens.queries.length ?? "–"),
-      number(median(/** @type {number[]} */ (shares)), 2),
+      number(real(median(/** @type {number[]} */ (shares))), 2),
       `${shares.filter((share) => Number(share) > 0.5).length} of ${shares.length}`,
     ];
     return html(
@@ -25,7 +25,7 @@ export function comparison(headers) {
       ...cells.map((cell, place) => html("td", { class: place ? "number" : "" }, cell)),
     );
   });
-  const columns = ["", "model", "tokens", "median null share", "heads more than half null"];
+  const columns = ["", "model", "tokens", "how much is real (median head)", "heads less than half real"];
   return html(
     "table",
     { class: "plain compared" },
@@ -42,6 +42,9 @@ export function comparison(headers) {
     html("tbody", {}, ...rows),
   );
 }
+
+/** @param {number|null} share  null share */
+const real = (share) => (share === null ? null : 1 - share);
 
 /** @param {number[]} sorted */
 function median(sorted) {

@@ -5,9 +5,33 @@ import { html } from "./dom.js";
 const NAME = "identiscope-asked";
 const MOST = 20;
 
+/** What was typed into a text and not asked yet, in this tab alone. */
+const DRAFT = "identiscope-draft";
+
 /**
- * @typedef {{page: string, model: number, text: string, target?: string, when: string}} Asked
+ * @typedef {{page: string, model: number, text: string, target?: string, attention?: string}} Asking
+ * @typedef {Asking & {when: string}} Asked
  */
+
+/** Keeps what is typed over a reload, until it is asked. @param {HTMLTextAreaElement} text @param {() => string} page  that the address names */
+export function keptDraft(text, page) {
+  const attempt = (/** @type {() => string|null|void} */ what) => {
+    try {
+      return what() ?? null;
+    } catch {
+      // A browser that keeps nothing.
+      return null;
+    }
+  };
+  text.addEventListener("input", () => attempt(() => sessionStorage.setItem(DRAFT, `${page()} ${text.value}`)));
+  return {
+    kept() {
+      const found = attempt(() => sessionStorage.getItem(DRAFT));
+      return found?.startsWith(`${page()} `) ? found.slice(page().length + 1) : null;
+    },
+    forget: () => void attempt(() => sessionStorage.removeItem(DRAFT)),
+  };
+}
 
 /** @returns {Asked[]} */
 export function askedBefore() {

@@ -104,7 +104,7 @@ export function makeSide(name, site, tell) {
     more.follow(viewer.place());
     const cut = / (\d+) cut/.exec(header.subtitle);
     if (cut) {
-      trouble.textContent = `The text was too long for the model: its last ${cut[1]} tokens were cut, and are not shown.`;
+      trouble.textContent = `The text was too long: its last ${cut[1]} tokens were cut, and are not shown.`;
       trouble.hidden = false;
     }
   }
@@ -216,6 +216,7 @@ export function makeSide(name, site, tell) {
     text,
     target,
     model: model.list,
+    kind: kind.list,
     heading,
     busy: () => running !== null,
     header: () => header,

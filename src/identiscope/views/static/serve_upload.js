@@ -24,5 +24,5 @@ export function makeUpload(longest, done) {
       done(null, `${file.name} is not a text file in UTF-8; save it as such, and try again.`);
     }
   }
-  return { element: html("label", { class: "upload", tabindex: "0" }, input, html("span", {}, "Open a file …")) };
+  return { element: html("label", { class: "upload" }, input, html("span", {}, "Open a file …")) };
 }

@@ -108,10 +108,11 @@ export function mount(root, data, options = {}) {
     },
     moved(name, where) {
       if (!options.links) return;
-      // A server's page has its own name in the address, too.
-      const page = new URLSearchParams(location.hash.slice(1)).get("page");
+      // A server's pages have their names in the address, too.
+      const old = new URLSearchParams(location.hash.slice(1));
+      const pages = ["page", "beside"].flatMap((key) => (old.has(key) ? [[key, String(old.get(key))]] : []));
       const parts = [["section", name], ...Object.entries(where).map(([key, value]) => [key, String(value)])];
-      const address = `#${new URLSearchParams(page ? [["page", page], ...parts] : parts)}`;
+      const address = `#${new URLSearchParams([...pages, ...parts])}`;
       if (location.hash !== address) history.replaceState(null, "", address);
     },
   };
