@@ -22,6 +22,8 @@ const PLAIN_NOTE =
 
 /** With more layers than this the squares are low, so that the grid fits on the first screen. */
 const DEEP = 12;
+/** With more heads than this in a layer no numbers stand in the squares, and with more than that the grid is wider than the page. */
+const NARROW = { numbers: 14, page: 40 };
 
 /** What heads can be ordered by: the text, and the number of a head if it is known before its map is computed. */
 const ORDERS = /** @type {const} */ ([
@@ -160,6 +162,7 @@ export function makeOverview(about, theme, engine, choose) {
     section.element.classList.toggle("wide", !small);
     squaresNote.hidden = !small;
     const label = (/** @type {string} */ text) => html("span", { class: "at" }, text);
+    const crowd = heads.length > NARROW.page ? " narrow many" : heads.length > NARROW.numbers ? " narrow" : "";
     if (state.order === "place") {
       const corner = html("th", { scope: "col" }, "layer");
       const names = heads.map((head) => html("th", { scope: "col" }, String(head)));
@@ -175,7 +178,7 @@ export function makeOverview(about, theme, engine, choose) {
       holder.replaceChildren(
         html(
           "table",
-          { class: `grid${small && layers.length > DEEP ? " deep" : ""}${small ? "" : " thumbnails"}` },
+          { class: `grid${small && layers.length > DEEP ? " deep" : ""}${small ? "" : " thumbnails"}${crowd}` },
           html("caption", { class: "hidden" }, "Heads by layer"),
           html("thead", {}, html("tr", {}, corner, ...names)),
           html("tbody", {}, ...rows),
@@ -342,13 +345,8 @@ export function makeOverview(about, theme, engine, choose) {
         button.setAttribute("aria-pressed", String(chosen));
         // One stop for the tab key; arrows do the rest.
         button.tabIndex = chosen ? 0 : -1;
-        // Where there are too many layers to be seen at once, the one chosen is; the page itself stays where it is.
-        if (chosen && open && open.button !== button) openAt(squares.get(`${layer} ${head}`) ?? null);
-        if (chosen && holder.scrollHeight > holder.clientHeight) {
-          const [outer, inner] = [holder.getBoundingClientRect(), button.getBoundingClientRect()];
-          if (inner.top < outer.top || inner.bottom > outer.bottom)
-            holder.scrollTop += inner.top - outer.top - outer.height / 2;
-        }
+        // Once it is on the page: a page's first head is chosen before that.
+        if (chosen) requestAnimationFrame(() => bringIntoView(holder, button));
       }
     },
   };
@@ -360,3 +358,12 @@ const MISSING = {
 };
 const MOVES =
   "how far each weight goes to the farthest attention found with the same output: its interval is at least so wide (24 lines of each head)";
+
+/** Where not all heads can be seen at once, the one chosen is; the page itself stays where it is. @param {HTMLElement} holder @param {HTMLElement} button */
+function bringIntoView(holder, button) {
+  const [outer, inner] = [holder.getBoundingClientRect(), button.getBoundingClientRect()];
+  if (holder.scrollHeight > holder.clientHeight && (inner.top < outer.top || inner.bottom > outer.bottom))
+    holder.scrollTop += inner.top - outer.top - outer.height / 2;
+  if (holder.scrollWidth > holder.clientWidth && (inner.left < outer.left || inner.right > outer.right))
+    holder.scrollLeft += inner.left - outer.left - outer.width / 2;
+}
