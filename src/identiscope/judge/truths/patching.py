@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Patched:
-    """What the outcome loses by each patch, [place] or [layer, place]: measured, and to first order."""
+    """What the outcome loses by each patch, [place] or [state, place]: measured, and to first order."""
 
     activation: Numbers
     attribution: Numbers
@@ -43,10 +43,11 @@ def patched(runs: OutcomeRuns, other: Tensor, places: Tensor) -> Patched:
 
 
 def patched_layers(runs: OutcomeRuns, other: Tensor, places: Tensor) -> Patched:
-    """Put each state of another text into the run of this one, one layer and place at a time: [layer, place].
+    """Put each state of another text into the run of this one, one state and place at a time: [state, place].
 
-    other [input, model]: the embeddings of the other text, which is as long. Layer 0 are these; layer l is what the
-    l-th layer handed on. Each patch is one pass, and all first orders together are one forward and one back.
+    other [input, model]: the embeddings of the other text, which is as long. The first state is these, `input`; each
+    after it is what a layer handed on, from layer 0. Each patch is one pass, and all first orders together are one
+    forward and one back.
     """
     if len(runs.sources) != 1:
         raise InputError(f"{len(runs.sources)} streams feed the outcome; patching by layers is of models with one.")
@@ -63,10 +64,10 @@ def patched_layers(runs: OutcomeRuns, other: Tensor, places: Tensor) -> Patched:
 
 
 def patched_texts(trace: "Trace", other: "Trace", outcome: Any = None) -> Patched:
-    """Two traces of one model whose texts differ in some words: by layer and place what the first one's outcome loses.
+    """Two traces of one model whose texts differ in some words: by state and place what the first one's outcome loses.
 
     >>> found = patched_texts(identiscope.trace(model, "He came."), identiscope.trace(model, "She came."))
-    >>> found.activation.shape      # layers and the embeddings, tokens
+    >>> found.activation.shape      # the input and what each layer handed on, tokens
     """
     one, two = trace.main.ids, other.main.ids
     if one is None or two is None or len(one) != len(two) or one == two:
