@@ -55,7 +55,7 @@ def fit_linear_directly(
             probe = Probe("linear", loss, {"weight": weights[-1][-1]})
             validation[layer, fold] = validation_rate(probe, pairs, layer, fold, splits[fold])
             done = layer * len(splits) + fold + 1
-            tell(progress, f"layer {layer + 1} of {layers}", done, layers * len(splits))
+            tell(progress, f"layer {layer}", done, layers * len(splits))
     stacked = torch.stack([torch.stack(row) for row in weights])
     return ProbeSet("linear", loss, {"weight": stacked}, passes, torch.full_like(validation, torch.nan), validation)
 
