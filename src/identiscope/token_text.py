@@ -149,18 +149,24 @@ def is_punctuation(token: str) -> bool:
 def begins_word(tokens: Sequence[str], special: Sequence[bool]) -> list[bool]:
     """Whether each token begins a word, by the marks of its vocabulary; special tokens and punctuation do.
 
-    WordPiece marks what goes on (`##ing`), byte-level and SentencePiece vocabularies what begins (`Ġthe`, `▁the`).
+    WordPiece marks what goes on (`##ing`), byte-level and SentencePiece vocabularies what begins (`Ġthe`, `▁the`),
+    those of XLM and CLIP what ends (`the</w>`).
 
     >>> begins_word(["[CLS]", "light", "##house", "."], [True, False, False, False])
     [True, True, False, True]
     >>> begins_word(["light", "house", "Ġkeeper"], [False] * 3)
     [True, False, True]
+    >>> begins_word(["light", "house</w>", "keeper</w>"], [False] * 3)
+    [True, False, True]
     """
     marked = any(token.startswith(("Ġ", "▁")) for token in tokens)
+    ended = any(token.endswith("</w>") for token in tokens)
     begin: list[bool] = []
     for place, token in enumerate(tokens):
         after_break = place == 0 or special[place - 1] or is_punctuation(tokens[place - 1])
         begins = token.startswith(("Ġ", "▁", "Ċ")) if marked else not token.startswith("##")
+        if ended:
+            begins = place == 0 or tokens[place - 1].endswith("</w>")
         begin.append(begins or special[place] or after_break or is_punctuation(token))
     return begin
 
@@ -180,7 +186,7 @@ def joined_words(
     groups: list[int] = []
     for token, first, flag in zip(tokens, begins, special, strict=True):
         if first:
-            words.append([token if flag else token.lstrip("Ġ▁")])
+            words.append([token if flag else token.lstrip("Ġ▁").removesuffix("</w>")])
         else:
             words[-1].append(bare_token(token))
         groups.append(len(words) - 1)

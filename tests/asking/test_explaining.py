@@ -144,6 +144,8 @@ def test_words_are_sums_of_their_pieces(minilm: identiscope.Model) -> None:
 def test_joined_words_end_at_streams() -> None:
     groups, named, special, side = joined_words(["Ġa", "b", "b"], [False] * 3, ["encoder", "encoder", "decoder"])
     assert (groups, named, special, side) == ([0, 0, 1], ["ab", "b"], [False, False], ["encoder", "decoder"])
+    ends = joined_words(["light", "house</w>", ".</w>"], [False] * 3, ["tokens"] * 3)
+    assert ends[:2] == ([0, 0, 1], ["lighthouse", "."])
 
 
 def test_what_is_there_is_kept_and_the_rest_asked(trace: identiscope.Trace, explained: xr.Dataset) -> None:

@@ -246,15 +246,35 @@ def test_the_similarity_of_two_texts() -> None:
     assert abs(found.value - cosine) < 1e-9
 
 
-def test_a_folder_may_say_that_the_first_token_stands_for_the_text(tmp_path: Path) -> None:
-    folder = save_tiny(tmp_path)
-    (folder / "1_Pooling").mkdir()
-    (folder / "1_Pooling" / "config.json").write_text('{"pooling_mode_cls_token": true}', encoding="utf-8")
-    one = identiscope.load(folder)
-    first, second = (states(one, text)[0].astype(float) for text in (TEXT_OF_WORDS, "w9 w8"))
+@pytest.mark.parametrize(("mode", "place"), [('_cls_token": true', "first"), ('": "lasttoken"', "last")])
+def test_a_folder_may_say_that_one_token_stands_for_the_text(tmp_path: Path, mode: str, place: str) -> None:
+    one = identiscope.load(_pooled(tmp_path, f'{{"pooling_mode{mode}}}'))
+    at = {"first": 0, "last": -1}[place]
+    first, second = (states(one, text)[at].astype(float) for text in (TEXT_OF_WORDS, "w9 w8"))
     cosine = first @ second / np.sqrt((first @ first) * (second @ second))
-    found = identiscope.trace(one, TEXT_OF_WORDS).outcome("similarity:w9 w8")
-    assert found.name.startswith("cosine of the first token's state") and abs(found.value - cosine) < 1e-5
+    trace = identiscope.trace(one, TEXT_OF_WORDS)
+    found = trace.outcome("similarity:w9 w8")
+    assert found.name.startswith(f"cosine of the {place} token's state") and abs(found.value - cosine) < 1e-5
+    # Without a token before it, it is still that one: the last that is left.
+    shorter = TEXT_OF_WORDS.split(" ", 1)[1]
+    expected = identiscope.trace(one, shorter).outcome("similarity:w9 w8").value
+    without = identiscope.occlusion(trace, outcome="similarity:w9 w8", how="delete")["score"].values[1]
+    assert abs(found.value - without - expected) < 1e-5
+
+
+@pytest.mark.parametrize("said", ['{"pooling_mode_max_tokens": true}', '{"pooling_mode_mean_tokens": false}',
+                                  '{"pooling_mode_cls_token": true, "pooling_mode_mean_tokens": true}'])  # fmt: skip
+def test_another_way_to_make_one_vector_is_not_taken_for_the_mean(tmp_path: Path, said: str) -> None:
+    trace = identiscope.trace(identiscope.load(_pooled(tmp_path, said)), TEXT_OF_WORDS)
+    with pytest.raises(InputError, match=r"makes one vector of a text by .*Give a function of the states instead"):
+        trace.outcome("similarity:w9 w8")
+
+
+def _pooled(folder: Path, said: str) -> Path:
+    save_tiny(folder)
+    (folder / "1_Pooling").mkdir()
+    (folder / "1_Pooling" / "config.json").write_text(said, encoding="utf-8")
+    return folder
 
 
 def test_a_function_of_what_a_run_returns() -> None:

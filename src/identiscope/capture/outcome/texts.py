@@ -1,10 +1,10 @@
 """Outcomes of a whole text: how alike it is to another, and how well its tokens are predicted."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import torch
 from torch import Tensor
@@ -25,19 +25,28 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Pooling:
-    """How the last states of a text become one vector: their mean, or that of the first token."""
+    """How the last states of a text become one vector: their mean, or that of the first or last token."""
 
-    first: bool
+    how: Literal["mean", "first", "last"]
 
     def of(self, seen: Seen, stream: str) -> Tensor:
         """[text, model]."""
         states = seen.forward.hidden_states[stream][-1]
-        if self.first:
+        if self.how == "first":
             return states[:, 0]
         if seen.kept is None:
-            return states.mean(1)
+            return states.mean(1) if self.how == "mean" else states[:, -1]
         there = (seen.kept >= 0).to(states)[..., None]
+        if self.how == "last":
+            last = there[..., 0].sum(1).long() - 1
+            return states[torch.arange(len(states), device=states.device), last]
         return (states * there).sum(1) / there.sum(1)
+
+
+#: What sentence-transformers calls the ways there are; all that differs between the two means is the vector's length.
+_POOLINGS: Mapping[str, Literal["mean", "first", "last"]] = {
+    "mean": "mean", "mean_sqrt_len": "mean", "cls": "first", "lasttoken": "last",
+}  # fmt: skip
 
 
 def _pooling(model: Model) -> Pooling:
@@ -46,8 +55,17 @@ def _pooling(model: Model) -> Pooling:
     try:
         said = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
-        return Pooling(False)
-    return Pooling(bool(said.get("pooling_mode_cls_token")) and not said.get("pooling_mode_mean_tokens"))
+        return Pooling("mean")
+    # Older versions write a flag for each way, newer ones its name.
+    flags = [name.removeprefix("pooling_mode_") for name, on in said.items() if name.startswith("pooling_mode_") and on]
+    modes = [str(said["pooling_mode"])] if "pooling_mode" in said else flags
+    modes = [mode.removesuffix("_tokens").removesuffix("_token") for mode in modes]
+    if len(modes) != 1 or modes[0] not in _POOLINGS:
+        raise InputError(
+            f"{model.name} makes one vector of a text by {' and '.join(modes) or 'a way that its folder does not name'}"
+            f"; similarity: knows {', '.join(_POOLINGS)}. Give a function of the states instead."
+        )
+    return Pooling(_POOLINGS[modes[0]])
 
 
 def similarity_to_ids(ids: Sequence[int]) -> str:
@@ -72,7 +90,7 @@ def similarity(trace: "Trace", other: str | list[int]) -> Outcome:
         here = pooling.of(seen, stream).double()
         return torch.nn.functional.cosine_similarity(here, fixed.to(here.device), dim=-1)
 
-    how = "first token's state" if pooling.first else "mean state"
+    how = "mean state" if pooling.how == "mean" else f"{pooling.how} token's state"
     words = other if isinstance(other, str) else " ".join(map(shown_token, token_names(model, other)))
     short = words if len(words) <= 60 else f"{words[:57]}…"
     return Outcome(f"cosine of the {how} with that of {short!r}", "cosine", of, trace)
