@@ -115,7 +115,9 @@ def filler_of(trace: "Trace", stream: str, name: str | None) -> tuple[int | None
         if number is not None:
             return int(number), str(getattr(tokenizer, _TOKENS[kind]))
     if name is not None:
+        there = [kind for kind, own in _TOKENS.items() if getattr(tokenizer, f"{own}_id", None) is not None]
+        others = [*there, "mean", "zero"]
         raise InputError(
-            f"baseline={name!r} was given; {trace.model.name} has no such token. Give another: mean, or zero."
+            f"baseline={name!r} was given; {trace.model.name} has no such token. Give another: {', '.join(others)}."
         )
     return None, None
