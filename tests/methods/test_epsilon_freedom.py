@@ -144,7 +144,10 @@ def test_alternatives_stay_within_and_are_run() -> None:
     proof = identiscope.prove(contract.model("BERT"), list(MORE.text), 1, 2, near)
     assert "Within 0.05 of the attention block's output: yes" in proof.attrs["verdict"]
     assert 0 < proof.attrs["output_share"] <= 0.05 * (1 + 1e-9) and not bool(proof["same"])
-    assert float(proof["hidden_states"].sel(map="alternative")) > 1e-6
+    # The alternative itself says what it changes in the running model, and what chance does.
+    for name, row in (("hidden_states_moved", "alternative"), ("hidden_states_moved_at_random", "random")):
+        np.testing.assert_allclose(near.attrs[name], proof["hidden_states"].sel(map=row), rtol=1e-9)
+    assert near.attrs["hidden_states_moved"] > 1e-6 and "hidden_states_moved" not in exact.attrs
     too_far = near.copy()
     too_far.attrs = {**near.attrs, "options": near.attrs["options"] | {"epsilon": 0.001}}
     with pytest.raises(identiscope.InputError, match=r"at most 0\.001 was allowed"):

@@ -277,7 +277,7 @@ def _only_layers(result: xr.Dataset, layers: Sequence[int]) -> xr.Dataset:
 
 
 def _site_fields(trace: "Trace", site: "Site") -> LayerFields:
-    return layer_fields(site, trace.streams)
+    return replace(layer_fields(site, trace.streams), trace=trace)
 
 
 def arrays_of(one: Method, answer: Any, axes: tuple[str, ...], *, main: bool = False) -> Arrays:

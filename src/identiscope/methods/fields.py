@@ -4,11 +4,11 @@ A method's positional parameters are fields. `FIELDS` says what each is; `LayerF
 heads, `trace_fields.TraceFields` those of a whole trace, where a field of a layer becomes a sequence of such.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -78,6 +78,8 @@ FIELDS: Mapping[str, str] = {
     " derivative by that [factor, head, query, key], or None with slopes=False",
     "with_contexts": "a function from what the heads return in place of `context` [variant, head, query, channel] to"
     " the outcome [variant]",
+    "rerun": "a function from a map [query, key] of the chosen head to how much that moves the last hidden states and"
+    " the logits of the running model, by name; None without a model",
     #
     "hidden_states": "input embeddings and the output of every block, each [token, model]",
     "embeddings": "[input, model] what the first block reads; a decoder that reads an encoder has the encoder's first",
@@ -127,6 +129,16 @@ class LayerFields:
     keep_bias: bool = True
     weights: Tensor | None = None
     runs: "OutcomeRuns | None" = None
+    trace: "Trace | None" = None
+
+    @property
+    def rerun(self) -> Callable[[Tensor], dict[str, float]] | None:
+        """What a map of the first chosen head changes in the running model."""
+        if self.trace is None or self.trace.model is None:
+            return None
+        from identiscope.methods.freedom.map_rerun import changes_in_the_run
+
+        return partial(changes_in_the_run, self.trace, self.site, self.heads[0])
 
     @property
     def attention_gradient(self) -> Tensor:

@@ -64,6 +64,7 @@ def attention_alternative(
     key_channels: int | None = None,
     copies: Tensor | None = None,
     output_size: Tensor | None = None,
+    rerun: Callable[[Tensor], dict[str, float]] | None = None,
     *,
     how: How = "farthest",
     rows: int | Sequence[int] | None = None,
@@ -94,7 +95,9 @@ def attention_alternative(
     `output_error_relative`; and so are `rows_left_alone`, those of the rows that may see no such `token`.
 
     With `epsilon` each row's output may move by ε times the length of the attention block's output there, b_O included;
-    `output_share` [query] is by how much it does. What that changes in the running model, `identiscope.prove` shows.
+    `output_share` [query] is by how much it does. What that changes in the running model is in the attributes, if there
+    is a model: `hidden_states_moved` and `logits_moved`, the largest difference over the largest value, and the same
+    with random rows as far away (`…_at_random`); `identiscope.prove` shows more.
 
     `along` also gives `lambda_max` [query] (§3.3), the step along the direction whose part in the null space has
     length one, NaN for rows that were not asked for. `realisable` gives the factors of its logits, `logit_query`
@@ -151,6 +154,8 @@ def attention_alternative(
         size = radii / epsilon
         extra["output_share"] = ("query",), torch.where(size > 0, moved / torch.where(size > 0, size, 1.0), 0.0)
     facts = certificate | {"rows_left_alone": left_alone}
+    if radii is not None and rerun is not None:
+        facts |= rerun(changed)
     return AttentionAlternative(
         changed, own, distances[0], distances[1], _merged_distance(own, changed, groups), facts, extra
     )
