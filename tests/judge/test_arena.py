@@ -86,6 +86,24 @@ def test_another_question_is_not_mixed_into_a_run(judged: tuple[Path, dict[str, 
         arena(tiny, pairs, judged[0], **(FAST | {"budget": 150}))  # type: ignore[arg-type]
 
 
+def test_another_function_of_the_same_name_is_another_question(tiny: Path, pairs: Path, tmp_path: Path) -> None:
+    def ask(scorer: Any, tests: str) -> Any:
+        said = arena(tiny, pairs, tmp_path / tests, methods=["gradient_input"], tests=tests, functions={"mine": scorer},
+                     budget=200, planted=2, trained=False, limit=2)  # fmt: skip
+        return [row["mean"] for row in said["tests"][0]["measures"][0]["rows"] if row["method"] == "mine"]
+
+    def rising(model: Any, ids: Sequence[int], runs: Any) -> list[float]:
+        return [float(place) for place in range(len(ids))]
+
+    def falling(model: Any, ids: Sequence[int], runs: Any) -> list[float]:
+        return [1.0 / (1 + place) for place in range(len(ids))]
+
+    assert ask(rising, "planted") == ask(rising, "planted") != ask(falling, "planted")
+    ask(rising, "causal")
+    with pytest.raises(identiscope.IdentiscopeError, match="begun otherwise"):
+        ask(falling, "causal")
+
+
 def noisy(good: bool, texts: int = 40) -> tuple[dict[str, np.ndarray], list[str]]:
     """A table of one test: a good method, a bad one, random; the random scorer lands at chance, or is above it."""
     generator = np.random.default_rng(0)

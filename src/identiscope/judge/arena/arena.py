@@ -4,6 +4,7 @@ Texts are judged in a Run, which can be interrupted and goes on, on this machine
 """
 
 import hashlib
+import inspect
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -98,7 +99,7 @@ def arena(
     if len(on_corpus) < len(chosen):
         on_planted = [test for test in chosen if test.of == "planted"]
         tasks = {**COMPILED, **(TRAINED if trained else {})}
-        tables.append((*_planted(place / "planted.json", judged, on_planted, tasks, planted, progress), {}))
+        tables.append((*_planted(place / "planted.json", judged, on_planted, tasks, planted, settings, progress), {}))
     if on_corpus:
         options = RunOptions(
             methods=(JUDGE,), shard_size=_SHARD, batch_size=_SHARD, seed=seed, max_tokens=max_tokens, too_long="keep",
@@ -148,8 +149,25 @@ def arena_settings(
     if scores is not None:
         settings |= {"scores": str(Path(scores).absolute()), "digest": file_digest(scores)}
     if functions:
-        settings |= {"others": sorted(functions)}
+        settings |= {"others": sorted(functions), "code": _code(functions)}
     return settings
+
+
+def _code(functions: Mapping[str, Scorer]) -> str:
+    """A digest of what functions of others do, so that a directory is not gone on with by another one of that name.
+
+    What they read from elsewhere is not seen.
+    """
+    texts = []
+    for name in sorted(functions):
+        given = functions[name]
+        try:
+            texts.append(name + inspect.getsource(given if inspect.isroutine(given) else type(given)))
+        except (OSError, TypeError):
+            # Typed at a prompt, or no Python: what can be seen of it.
+            code = getattr(given, "__code__", None)
+            texts.append(name + ("" if code is None else repr((code.co_code, code.co_names))))
+    return hashlib.sha256("\0".join(texts).encode()).hexdigest()
 
 
 def arena_plan(
@@ -190,12 +208,12 @@ def _planted(
     tests: list[Test],
     tasks: Mapping[str, Task],
     count: int,
+    settings: Mapping[str, Any],
     progress: Progress | None,
 ) -> tuple[Table, list[Test]]:
     """Methods on planted models: as a file has it, if that is of the same question, or computed."""
-    question = hashlib.sha256(
-        json.dumps([judged.names, [test.name for test in tests], list(tasks), count, judged.seed, _sources()]).encode()
-    ).hexdigest()
+    asked = [judged.names, judged.options, [test.name for test in tests], list(tasks), count, settings.get("code")]
+    question = hashlib.sha256(json.dumps([*asked, _sources()]).encode()).hexdigest()
     names = [column.name for column in columns(tests, judged.names)]
     try:
         known = json.loads(path.read_text(encoding="utf-8"))
@@ -219,9 +237,8 @@ def _planted(
 
 
 def _sources() -> str:
-    """A digest of the code that makes planted models: what it made before is not what it makes now."""
-    folder = Path(__file__).parents[1] / "truths"
-    texts = b"".join(path.read_bytes() for path in sorted(folder.glob("*.py")))
+    """A digest of this package: what planted models and methods were before is not what they are now."""
+    texts = b"".join(path.read_bytes() for path in sorted(Path(__file__).parents[2].rglob("*.py")))
     return hashlib.sha256(texts).hexdigest()
 
 

@@ -27,7 +27,7 @@ from identiscope.runs.compute.methods import BROUGHT, Brought
 JUDGE, MODULE = "judge", __name__
 #: The outcome that a text of two parts has: how like the second the first is.
 SIMILARITY = "similarity"
-_SETTINGS = ("methods", "tests", "outcome", "budget", "scores", "digest", "others")
+_SETTINGS = ("methods", "tests", "outcome", "budget", "scores", "digest", "others", "code")
 #: Functions of others, for as long as a Run of this process lasts.
 _OTHERS: dict[str, Scorer] = {}
 
