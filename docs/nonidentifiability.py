@@ -20,6 +20,7 @@ import torch
 import transformers
 
 import identiscope
+from identiscope.capture.redrawing import blocks_of, redraw
 from identiscope.judge.truths.inputs import COMPILED, TRAINED, planted_inputs
 from identiscope.judge.truths.planted import precision
 from identiscope.methods.trace_fields import runs_of
@@ -41,6 +42,7 @@ YARDSTICKS = {"effect": "what a key does in the head", "input": "what the token 
 MODELS: dict[str, tuple[int, int, list[int] | None]] = {
     "minilm": (64, 1, None),
     "smollm2": (96, 1, [0, 10, 20, 29]),
+    "minilm, layers drawn anew": (64, 1, None),
 }
 #: Rows of each head whose strongest weight is bounded, spread over the text; inputs of each planted model.
 ROWS, INPUTS = 6, 3
@@ -104,13 +106,13 @@ def statistics(heads: Numbers) -> Numbers:
 
 def texts_of(name: str) -> Iterator[tuple[str, str, Numbers]]:
     """The key of a text, the passage that it is of, and what it says."""
-    model = identiscope.load(name)
+    model = _model(name)
     tokens, pieces, layers = MODELS[name]
     passages = [text.parts[0] for text in identiscope.read_corpus("passages")]
     known = _read().get(name, {})
     for number, passage in enumerate(passages):
         ids = model.tokenizer(passage)["input_ids"]
-        special = name == "minilm"
+        special = name.startswith("minilm")
         inner, room = (ids[1:-1], tokens - 2) if special else (ids, tokens)
         for piece in range(pieces):
             part = inner[piece * room : (piece + 1) * room]
@@ -124,6 +126,13 @@ def texts_of(name: str) -> Iterator[tuple[str, str, Numbers]]:
 
             heads = of_heads(trace, outcome, layers, inputs, spearman_or_none)
             yield key, str(number), statistics(heads)
+
+
+def _model(name: str) -> Any:
+    """A built-in model, or one whose layers have learnt nothing: what is found there is no trace of training."""
+    plain, _, anew = name.partition(", ")
+    model = identiscope.load(plain)
+    return redraw(model, blocks_of(identiscope.trace(model, "A boat came.")), 0) if anew else model
 
 
 def _left_out(runs: Any) -> np.ndarray:
@@ -211,7 +220,9 @@ def _tables(name: str, version: str, texts: list[Numbers]) -> list[str]:
     words = {"plain": "planted models", "distracted_": "planted models whose distractors attract attention"}
     passages = len({one["passage"] for one in texts})
     drawn = f"{passages} {'models' if version else 'passages'}"
-    parts = [f"### {words.get(version, f'`{name}`')}: {len(texts)} texts of {drawn}"]
+    plain, _, anew = name.partition(", ")
+    title = words.get(version, f"`{plain}`" + (f" with its {anew}" if anew else ""))
+    parts = [f"### {title}: {len(texts)} texts of {drawn}"]
     for yardstick, says in YARDSTICKS.items():
         # Silent heads of planted models have no effect that keys could be ordered by: there the truth is asked.
         if not any(one.get(f"raw {yardstick}") is not None for one in texts) or (version and yardstick != "truth"):
