@@ -52,6 +52,7 @@ if TYPE_CHECKING:
 @click.option("--untrained/--no-untrained", default=True, show_default=True,
               help="Judge findings that hold of an untrained model too, on at most 12 texts.")  # fmt: skip
 @click.option("--columns", help="Columns with the text: one, or two for pairs, as sentence1,sentence2.")
+@click.option("--label", help="Column with the class of each text: how often shortened texts are answered right.")
 @click.option("--limit", type=COUNT, help="Use only so many texts.")
 @click.option("--max-tokens", type=COUNT, default=128, show_default=True, help="Longer texts are cut.")
 @click.option("--seed", type=SEED, default=0, show_default=True, help="Of rows and heads that are drawn.")
@@ -98,7 +99,7 @@ def heads(model: str, corpus: str, out: Path, conllu: Path | None, **options: An
     make_directory(out)
     with progress_bar(model) as moved:
         survey = survey_heads(
-            model, Corpus(corpus, columns, limit=options["limit"]), out, options=asked, conllu=conllu,
+            model, Corpus(corpus, columns, options["label"], options["limit"]), out, options=asked, conllu=conllu,
             against=options["against"], loading=loading(options), progress=moved,
             announce=partial(click.echo, err=True),
         )  # fmt: skip

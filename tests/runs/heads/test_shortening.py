@@ -54,6 +54,35 @@ def test_the_tokens_that_receive_most_are_kept_and_the_model_is_run_on_these(fol
     assert bool((found["speed"] > 0).all())
 
 
+def test_right_answers_are_those_of_the_model_on_the_tokens_that_are_left(tmp_path: Path) -> None:
+    """A classifier of three classes; a label that is none is counted, and its text left out."""
+    save_tiny(tmp_path, "BertForSequenceClassification", num_labels=3)
+    model = identiscope.load(tmp_path)
+    texts = [words(7 + number, seed=number) for number in range(5)]
+    labels = ["0", "LABEL_1", "2", "0", "none"]
+    study = Shortening(lambda number: None, label=lambda number: labels[number])
+    expected: dict[float, list[float]] = {share: [] for share in (1.0, *SHARES)}
+    for number, text in enumerate(texts):
+        traced = identiscope.trace(model, text)
+        study.add(traced, number)
+        if labels[number] == "none":
+            continue
+        ids = model.tokenizer(text)["input_ids"]
+        received = traced.sites[0].attentions().sum((0, 1)).numpy()
+        inner = range(1, len(ids) - 1)
+        for share, right in expected.items():
+            best = sorted(inner, key=lambda key: -received[key])[: round(share * len(inner))]
+            with torch.no_grad():
+                logits = model.module(torch.tensor([[ids[place] for place in (0, *sorted(best), len(ids) - 1)]])).logits
+            right.append(float(int(logits.argmax()) == int(labels[number][-1])))
+    found = study.result()
+    (failed,) = study.failed
+    assert failed.startswith("text 4: the label 'none' was given") and failed.endswith("are LABEL_0, LABEL_1, LABEL_2.")
+    assert float(found["right_whole"]) == np.mean(expected.pop(1.0))
+    for share, right in expected.items():
+        assert float(found["right"].sel(ranking="attention", share=share)) == np.mean(right)
+
+
 def test_what_is_read_and_what_is_special_stays() -> None:
     movable = torch.tensor([False, True, True, True, False])
     for share, count in ((0.01, 1), (0.5, 2), (1.0, 3)):

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from identiscope.capture.limits import token_names
-from identiscope.capture.outcome.places import Logits, row_of
+from identiscope.capture.outcome.places import Logits, logits_of, row_of
 from identiscope.capture.tokenizing import tokenize
 from identiscope.errors import InputError
 from identiscope.token_text import shown_token
@@ -34,6 +34,14 @@ def chosen(trace: "Trace", logits: Logits, asked: str | int) -> tuple[list[tuple
     if len(ways) > 1:
         raise InputError(f"outcome={asked!r} can be cut into two in {len(ways)} ways; say it with id:NUMBER.")
     raise InputError(f"outcome={asked!r} was given: {whole}")
+
+
+def place_of_answer(trace: "Trace", answer: str) -> int:
+    """The place of one class, or word, among what the model chooses from at the end of a text."""
+    found = _place_of(trace, logits_of(trace, None), answer)
+    if isinstance(found, str):
+        raise InputError(f"the label {answer!r} was given: {found}")
+    return found
 
 
 def _place_of(trace: "Trace", logits: Logits, asked: str | int) -> int | str:

@@ -21,7 +21,7 @@ from identiscope.capture.capturing import trace
 from identiscope.capture.models import Model
 from identiscope.capture.trace import Trace
 from identiscope.errors import InputError
-from identiscope.files import printable
+from identiscope.files import printable, reading
 from identiscope.linalg.devices import as_numpy
 from identiscope.progress import Progress, tell
 from identiscope.results import make_result
@@ -49,7 +49,7 @@ class Template:
 def read_templates(path: str | Path) -> list[Template]:
     """The templates of WinoBias (`winobias.tsv`: pro- against anti-stereotypical) or Winogender (`all_sentences.tsv`:
     male against female), told by their columns."""
-    with Path(path).open(encoding="utf-8", newline="") as file:
+    with reading(path), Path(path).open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
     columns = set(rows[0]) if rows else set()
     if {"condition", "type", "split", "n", "sentence", "marked_spans"} <= columns:

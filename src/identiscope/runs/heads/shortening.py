@@ -11,6 +11,7 @@ import xarray as xr
 from torch import Tensor
 
 from identiscope.asking.ask import ask
+from identiscope.capture.outcome.choices import place_of_answer
 from identiscope.capture.trace import Trace
 from identiscope.errors import IdentiscopeError
 from identiscope.linalg.devices import as_numpy
@@ -30,13 +31,17 @@ _READ = 0.5
 
 @dataclass(eq=False)
 class Shortening:
-    """Sums over texts. moved [ranking, share]: the size of the outcome's change; same: whether the answer stays;
-    seconds [share + 1]: CPU time of a pass, that of the whole text first."""
+    """Sums over texts. moved [ranking, share]: the size of the outcome's change; same: whether the answer stays; right:
+    whether it is the text's label, `right_whole` of the whole text; seconds [share + 1]: CPU time of a pass, that of
+    the whole text first."""
 
     outcome: Callable[[int], Any]
     seed: int = 0
+    label: Callable[[int], str | None] = lambda number: None
     moved: Means = field(default_factory=Means)
     same: Means = field(default_factory=Means)
+    right: Means = field(default_factory=Means)
+    right_whole: Means = field(default_factory=Means)
     against: Means = field(default_factory=Means)
     seconds: list[float] = field(default_factory=lambda: [0.0] * (len(SHARES) + 1))
     failed: list[str] = field(default_factory=list)
@@ -49,7 +54,9 @@ class Shortening:
             if int(movable.sum()) < 2:
                 self.failed.append(f"text {number}: fewer than two tokens may go")
                 return
-            moved, same = (np.full((len(RANKINGS), len(SHARES)), np.nan) for _ in range(2))
+            moved, same, right = (np.full((len(RANKINGS), len(SHARES)), np.nan) for _ in range(3))
+            label = self.label(number)
+            truth = None if label is None else place_of_answer(trace, label)
             whole = runs.answers_without(torch.ones(1, len(trace.main), dtype=torch.bool))[1]
             for place, ranking in enumerate(RANKINGS):
                 scores = self._scores(trace, ranking, number)
@@ -58,8 +65,10 @@ class Shortening:
                 changes = np.abs(as_numpy(values.double()) - runs.outcome.value)
                 moved[place] = changes.reshape(len(SHARES), -1).mean(1)
                 if choices is not None and whole is not None:
-                    stays = as_numpy((choices.argmax(-1) == whole.argmax(-1)).double())
-                    same[place] = stays.reshape(len(SHARES), -1).mean(1)
+                    for answer, found in ((int(whole.argmax()), same), (truth, right)):
+                        if answer is not None:
+                            hits = as_numpy((choices.argmax(-1) == answer).double())
+                            found[place] = hits.reshape(len(SHARES), -1).mean(1)
                 if ranking == "attention":
                     self._time(runs.without, kept)
         except IdentiscopeError as error:
@@ -67,6 +76,9 @@ class Shortening:
             return
         self.moved.add(moved)
         self.same.add(same)
+        self.right.add(right)
+        known = truth is not None and whole is not None
+        self.right_whole.add(np.asarray(float(int(whole.argmax()) == truth) if known else np.nan))
         # On the same text: what is lost by attention less what is lost by the others.
         self.against.add(moved[0] - moved[1:])
 
@@ -86,12 +98,14 @@ class Shortening:
             self.seconds[place] += min(tries)
 
     def result(self) -> xr.Dataset:
-        """Means over texts with errors: `moved` and `same` (how often the answer stays,
-        NaN where there is none) [ranking, share], `difference` [other, share] of attention less another
-        ranking on the same text, and `speed` [share], plain passes that one of the shortened text is cheaper by."""
+        """Means over texts with errors [ranking, share]: `moved`, `same` (how often the answer stays) and `right` (how
+        often it is the label, `right_whole` of whole texts), NaN where there is none; `difference` [other, share] of
+        attention less another ranking on the same text, and `speed` [share], plain passes that one of the shortened
+        text is cheaper by."""
         axes, shape = ("ranking", "share"), (len(RANKINGS), len(SHARES))
         speed = [self.seconds[0] / one if one > 0 else float("nan") for one in self.seconds[1:]]
         both = {"moved": (axes, self.moved, shape), "same": (axes, self.same, shape)}
+        both |= {"right": (axes, self.right, shape), "right_whole": ((), self.right_whole, ())}
         both |= {"difference": (("other", "share"), self.against, (2, len(SHARES)))}
         arrays: dict[str, Any] = {"speed": (("share",), np.array(speed))}
         for name, (own, means, size) in both.items():

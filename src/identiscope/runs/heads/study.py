@@ -178,7 +178,7 @@ class Study:
         """What the outcome loses when texts are shortened, and what that saves."""
         if not self.options.shorten:
             return None
-        study = Shortening(self.outcome, self.options.seed)
+        study = Shortening(self.outcome, self.options.seed, lambda number: self.chosen[number].label)
         for number, traced in self._traces("shortened texts"):
             study.add(traced, number)
         if not np.max(study.moved.count):
@@ -190,6 +190,8 @@ class Study:
         count = self.options.prune
         if not count:
             return None
+        if self.importance is not None and self.importance.failed and not self.importance.sizes:
+            raise InputError(f"no text says which heads to drop: {self.importance.failed[0]}")
         if self.importance is None or "zero" not in self.importance.sizes:
             raise InputError("which heads to drop is told by leaving each out: ablation by zero is needed.")
         if count >= len(heads):

@@ -54,13 +54,18 @@ def write_shortened_csv(path: Path, shortened: xr.Dataset) -> Path:
         [
             ranking,
             share,
-            *(f"{float(one[name]):.6g}" for name in ("moved", "moved_error", "same", "same_error", "speed")),
+            *(
+                f"{float(one[name]):.6g}"
+                for name in ("moved", "moved_error", "same", "same_error", "right", "right_error", "speed")
+            ),
         ]
         for ranking in shortened["ranking"].values.tolist()
         for share in shortened["share"].values.tolist()
         for one in [shortened.sel(ranking=ranking, share=share)]
     ]
-    return _write(path, ["ranking", "kept", "moved", "moved_error", "same", "same_error", "speed"], rows)
+    return _write(
+        path, ["ranking", "kept", "moved", "moved_error", "same", "same_error", "right", "right_error", "speed"], rows
+    )
 
 
 def write_claims_csv(path: Path, claims: Sequence[Claim]) -> Path:
@@ -106,6 +111,8 @@ def print_heads(
         error = heads[f"{name}_error"].values[layer, head] if f"{name}_error" in heads else np.nan
         bar = "" if error != error else f" ± {error:.2g}"
         print(f"  {what}: {place} ({name.replace('_', ' ')} {values[layer, head]:.2f}{bar})")
+    if failed := facts["outcomes that failed"]:
+        print(f"  the outcome could not be had of {len(failed)} texts, which are left out: {failed[0]}")
     better = [row for row in relations if row["is_better"]]
     if relations:
         print(f"  syntax: in {len(better)} of {len(relations)} relations a head beats every fixed offset")
@@ -123,4 +130,9 @@ def print_heads(
         half = shortened.sel(share=0.5)
         numbers = zip(*(half[name].values for name in ("ranking", "moved", "moved_error")), strict=True)
         said = ", ".join(f"{ranking} {moved:.3g} ± {error:.2g}" for ranking, moved, error in numbers)
+        if np.isfinite(shortened["right_whole"].values):
+            right = ", ".join(
+                f"{one} {100 * float(half['right'].sel(ranking=one)):.0f} %" for one in half["ranking"].values
+            )
+            print(f"  right answers: {100 * float(shortened['right_whole']):.0f} %; of half of the tokens by {right}")
         print(f"  half of the tokens: the outcome moves by {said}; {float(half['speed']):.1f} times as fast")
