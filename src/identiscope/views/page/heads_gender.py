@@ -28,8 +28,8 @@ def gender_section(study: xr.Dataset, name: str, most: int = 12) -> str:
         f"<h2>By gender: {escape(name)}</h2><p class='quiet'>Weight in one text less that in the other"
         f" ({escape(study.attrs['contrast'])}), mean over templates with its paired interval (95 % for all heads and"
         " both ways together); the same in the maps that no rewriting changes; and between what it could lie while all"
-        f" outputs stay what they are (of {study.attrs['with_intervals']} templates). A word of several tokens: weights to"
-        " it are added up, those from it averaged.</p>"
+        f" outputs stay what they are (of {study.attrs['with_intervals']} templates). A word of several tokens: weights"
+        " to it are added up, those from it averaged.</p>"
     ]
     for way, words in DIRECTIONS.items():
         if way in study:
