@@ -84,8 +84,9 @@ def verdict(
         sentences: tuple[str, ...] = (
             "Good news: every attention weight here is real. No other weights give the same output, in any of the"
             f" {heads} heads.",
-            f"Why: the text has {count} token{'s' * (count != 1)}, and a head passes on {width} numbers of what it reads."
-            f" Up to {width + 1} tokens these are enough, as a rule, to tell every weight; in longer texts they are not.",
+            f"Why: the text has {count} token{'s' * (count != 1)}, and a head passes on {width} numbers of what it"
+            f" reads. Up to {width + 1} tokens these are enough, as a rule, to tell every weight; in longer texts they"
+            " are not.",
         )
         return Verdict(sentences, heads, 0, merged, share, 0.0, pd.DataFrame(), 0)
     weights, drawn_from = _places(trace, result, candidates, seed)

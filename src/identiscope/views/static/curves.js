@@ -1,7 +1,7 @@
 /** Shares by layer as lines, each chart by itself or several side by side. */
 
 import { html, svg } from "./dom.js";
-import { framed } from "./saving.js";
+import { framed, pictureWidth } from "./saving.js";
 import { makeSection, standing } from "./section.js";
 import { number } from "./text.js";
 
@@ -24,8 +24,9 @@ function makeCurve({ name, title, says, data: given }, theme) {
   const section = makeSection(name, title, says, () => ({
     name,
     picture: () => {
-      const { parts, height } = chart(680, theme());
-      return framed(theme(), title, says, 680, height, ...parts);
+      const width = pictureWidth(680);
+      const { parts, height } = chart(width, theme());
+      return framed(theme(), title, says, width, height, ...parts);
     },
     table: () => [
       ["name", "layer", "rate", "low", "high"],

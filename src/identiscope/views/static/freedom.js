@@ -1,7 +1,7 @@
 /** Weights and the intervals that they may lie in, the loosest first; several side by side on one axis. */
 
 import { html, svg } from "./dom.js";
-import { framed } from "./saving.js";
+import { framed, pictureWidth } from "./saving.js";
 import { makeSection, standing } from "./section.js";
 import { number, shown } from "./text.js";
 
@@ -46,8 +46,9 @@ function makeIntervals({ name, title, says, data }, theme, [low, high]) {
   const card = makeSection(name, title, says, () => ({
     name,
     picture: () => {
-      const { parts, height } = chart(680, theme());
-      return framed(theme(), title, says, 680, height, ...parts);
+      const width = pictureWidth(680);
+      const { parts, height } = chart(width, theme());
+      return framed(theme(), title, says, width, height, ...parts);
     },
     table: () => [
       ["cell", "weight", "lower", "upper", "copies", "merged_weight", "merged_lower", "merged_upper"],

@@ -5,7 +5,7 @@ import { cellsOf } from "./decode.js";
 import { html, svg } from "./dom.js";
 import { makeMapPanel } from "./map_panel.js";
 import { LEGEND, scaleBar } from "./map_picture.js";
-import { saveButtons } from "./saving.js";
+import { figures, framed, saveButtons } from "./saving.js";
 import { scaleOf } from "./scale.js";
 import { makeSection } from "./section.js";
 import { number, shown, small } from "./text.js";
@@ -203,30 +203,20 @@ export function makeHead(about, theme, chooseRow) {
     const parts = panels
       .filter((one) => current && cellsOf(current.maps, one.name))
       .map((one) => one.panel.picture(""));
-    let x = 0;
-    let height = 0;
-    for (const part of parts) {
-      part.setAttribute("x", String(x));
-      x += Number(part.getAttribute("width"));
-      height = Math.max(height, Number(part.getAttribute("height")));
-    }
-    return svg(
-      "svg",
-      {
-        xmlns: "http://www.w3.org/2000/svg",
-        width: x,
-        height: height + 28,
-        viewBox: `0 0 ${x} ${height + 28}`,
-        "font-family": "system-ui, sans-serif",
-      },
-      svg("rect", { width: x, height: height + 28, fill: theme().paper }),
-      ...parts,
-      svg(
-        "text",
-        { x: 12, y: height + 12, "font-size": 12, fill: theme().faint },
-        `${about.title}, ${label()}. ${HEAD_NOTE}`,
-      ),
+    // In a paper two and two, over two columns.
+    const across = figures.paper ? 2 : parts.length;
+    const [wide, tall] = ["width", "height"].map((name) =>
+      Math.max(0, ...parts.map((one) => Number(one.getAttribute(name)))),
     );
+    parts.forEach((part, at) => {
+      part.setAttribute("x", String(wide * (at % across)));
+      part.setAttribute("y", String(tall * Math.floor(at / across)));
+    });
+    const x = wide * Math.min(across, parts.length);
+    const height = tall * Math.ceil(parts.length / across);
+    const picture = framed(theme(), `${about.title}, ${label()}`, HEAD_NOTE, x, height, ...parts);
+    if (figures.paper && parts.length > 1) picture.dataset.columns = "2";
+    return picture;
   }
 
   function refresh() {

@@ -2,7 +2,7 @@
 
 import { choice, html, svg } from "./dom.js";
 import { cellsOf } from "./decode.js";
-import { framed } from "./saving.js";
+import { framed, pictureWidth } from "./saving.js";
 import { makeSection } from "./section.js";
 import { shown } from "./text.js";
 
@@ -29,12 +29,13 @@ export function makeLines(about, theme, chooseRow) {
   const section = makeSection(`${about.name}_lines`, "Token to token", LINES_NOTE, () => ({
     name: `lines-${name}-layer-${current?.layer}-head-${current?.head}`,
     picture: () => {
-      const { parts, height } = drawing(560, theme());
+      const width = pictureWidth(560);
+      const { parts, height } = drawing(width, theme());
       return framed(
         theme(),
         `${about.title}: ${name}, layer ${current?.layer}, head ${current?.head}`,
         LINES_NOTE,
-        560,
+        width,
         height,
         ...parts,
       );

@@ -2,7 +2,7 @@
 
 import { css, signedColour, valueAt } from "./colour.js";
 import { svg } from "./dom.js";
-import { framed } from "./saving.js";
+import { figures, framed } from "./saving.js";
 import { number, shown } from "./text.js";
 
 /** Letters of a row's name: of a token of a map; and of a strip, whose rows are few and have names such as those of methods. */
@@ -14,7 +14,8 @@ export const ROW_LETTERS = { map: 9, strip: 32 };
  */
 export function mapPicture(theme, title, note, content, painted, cellHeight) {
   const { rows, columns } = content;
-  const cell = Math.max(2, Math.min(14, 1400 / columns));
+  // In a paper's column letters have to stay as large as they are; elsewhere every cell is to be seen.
+  const cell = figures.paper ? Math.min(14, LEGEND / columns) : Math.max(2, Math.min(14, 1400 / columns));
   const height = cellHeight ?? cell;
   const [width, tall] = [columns * cell, rows * height];
   const rowNames = Array.from({ length: rows }, (_, row) =>

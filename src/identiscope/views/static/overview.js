@@ -326,10 +326,16 @@ export function makeOverview(about, theme, engine, choose) {
       const colour = realColour(colours, share);
       const text = { x: at.x + size / 2 - 1, y: at.y + size / 2 + 3, "font-size": 11, "text-anchor": "middle" };
       parts.push(svg("rect", { ...box, rx: 4, fill: small ? css(colour) : colours.paper, stroke: colours.line }));
-      parts.push(svg("text", { ...text, fill: small ? inkOn(colour) : colours.faint }, small ? number(share, 2) : "–"));
+      parts.push(
+        svg(
+          "text",
+          { ...text, fill: small ? inkOn(colour) : colours.faint },
+          small && share !== null ? number(1 - share, 2) : "–",
+        ),
+      );
     }
     const width = Math.max(80 + heads.length * size, 420);
-    const title = `${small ? "Null share" : `Maps (${state.map})`} by layer (lines) and head (columns): ${about.title}`;
+    const title = `${small ? "How much is real," : `Maps (${state.map}),`} by layer (lines) and head (columns): ${about.title}`;
     return framed(colours, title, note, width, 30 + layers.length * size, ...parts);
   }
 

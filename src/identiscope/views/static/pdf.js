@@ -1,27 +1,72 @@
 /** A picture as a PDF file of one page: by hand, since nothing may be fetched. */
 
+import { drawingOf } from "./pdf_drawing.js";
+import { FONTS } from "./pdf_fonts.js";
+
+/** @param {Uint8Array} bytes @returns {Promise<Uint8Array>} */
+async function deflated(bytes) {
+  const stream = new Blob([/** @type {BlobPart} */ (bytes)]).stream().pipeThrough(new CompressionStream("deflate"));
+  return new Uint8Array(await new Response(stream).arrayBuffer());
+}
+
+/** @param {string} dictionary  without what every stream has @param {Uint8Array} bytes */
+async function streamOf(dictionary, bytes) {
+  const data = await deflated(bytes);
+  return [`<< ${dictionary} /Filter /FlateDecode /Length ${data.length} >>\nstream\n`, data, "\nendstream"];
+}
+
 /**
- * @param {HTMLCanvasElement} canvas
- * @param {number} width  in points
- * @param {number} height
+ * @param {SVGElement} picture @param {number} width  of its drawing @param {number} height
+ * @param {number} points  that the page is wide
+ * @param {boolean} serif @param {(href: string) => Promise<HTMLImageElement>} loaded
  */
-export function pdfOf(canvas, width, height) {
-  const url = canvas.toDataURL("image/jpeg", 0.95);
-  const begin = "data:image/jpeg;base64,";
-  if (!url.startsWith(begin)) throw new Error("the picture is larger than this browser can make");
-  const image = Uint8Array.from(atob(url.slice(begin.length)), (sign) => sign.charCodeAt(0));
-  const size = [width, height].map((one) => one.toFixed(2)).join(" ");
-  const drawing = `q ${width.toFixed(2)} 0 0 ${height.toFixed(2)} 0 0 cm /I Do Q`;
-  const picture = `<< /Type /XObject /Subtype /Image /Width ${canvas.width} /Height ${canvas.height} /ColorSpace /DeviceRGB /BitsPerComponent 8 /Filter /DCTDecode /Length ${image.length} >>`;
+export async function pdfOf(picture, width, height, points, serif, loaded) {
+  const holder = document.createElement("div");
+  // Where it is measured and not seen.
+  Object.assign(holder.style, { position: "fixed", left: "-20000px", top: "0", whiteSpace: "pre" });
+  holder.setAttribute("aria-hidden", "true");
+  holder.append(picture);
+  document.body.append(holder);
+  /** @type {import("./pdf_drawing.js").Drawing} */
+  let drawing;
+  try {
+    drawing = await drawingOf(/** @type {SVGSVGElement} */ (picture), serif, loaded);
+  } finally {
+    holder.remove();
+  }
+  const scale = points / width;
+  const tall = (height * scale).toFixed(2);
+  const content = `${scale.toFixed(5)} 0 0 ${(-scale).toFixed(5)} 0 ${tall} cm\n${drawing.operators}`;
+  const [fonts, images] = [5, 5 + FONTS.length];
+  const resources = [
+    `/Font << ${FONTS.map((name, at) => `/${name} ${fonts + at} 0 R`).join(" ")} >>`,
+    `/XObject << ${drawing.bitmaps.map((_, at) => `/I${at} ${images + at} 0 R`).join(" ")} >>`,
+    `/ExtGState << ${drawing.opacities.map((one, at) => `/O${at} << ${one} >>`).join(" ")} >>`,
+  ].join(" ");
   const objects = [
     ["<< /Type /Catalog /Pages 2 0 R >>"],
     ["<< /Type /Pages /Kids [3 0 R] /Count 1 >>"],
     [
-      `<< /Type /Page /Parent 2 0 R /MediaBox [0 0 ${size}] /Contents 4 0 R /Resources << /XObject << /I 5 0 R >> >> >>`,
+      `<< /Type /Page /Parent 2 0 R /MediaBox [0 0 ${points.toFixed(2)} ${tall}] /Contents 4 0 R /Resources << ${resources} >> >>`,
     ],
-    [`<< /Length ${drawing.length} >>\nstream\n${drawing}\nendstream`],
-    [`${picture}\nstream\n`, image, "\nendstream"],
+    await streamOf("", new TextEncoder().encode(content)),
+    ...FONTS.map((name) => [
+      `<< /Type /Font /Subtype /Type1 /BaseFont /${name}${name === "Symbol" ? "" : " /Encoding /WinAnsiEncoding"} >>`,
+    ]),
+    ...(await Promise.all(
+      drawing.bitmaps.map(({ width: across, height: down, data, mask }) =>
+        streamOf(
+          `/Type /XObject /Subtype /Image /Width ${across} /Height ${down} ${mask ? "/ImageMask true /BitsPerComponent 1" : "/ColorSpace /DeviceRGB /BitsPerComponent 8"}`,
+          data,
+        ),
+      ),
+    )),
   ];
+  return fileOf(objects);
+}
+
+/** @param {(string|Uint8Array)[][]} objects */
+function fileOf(objects) {
   /** @type {(string|Uint8Array)[]} */
   const parts = ["%PDF-1.4\n"];
   let length = parts[0].length;

@@ -3,7 +3,7 @@
 import { drawBars } from "./bars.js";
 import { cellsOf } from "./decode.js";
 import { choice, html, svg } from "./dom.js";
-import { framed } from "./saving.js";
+import { framed, pictureWidth } from "./saving.js";
 import { makeSection } from "./section.js";
 import { makeSlider } from "./slider.js";
 import { shown } from "./text.js";
@@ -42,12 +42,13 @@ export function makeRow(about, theme, row, chooseRow) {
       return {
         name: `row-layer-${place?.layer.layer}-head-${place?.head}-query-${place?.row}`,
         picture: () => {
-          const { parts, height } = drawBars(bars(), 680, theme());
+          const width = pictureWidth(680);
+          const { parts, height } = drawBars(bars(), width, theme());
           return framed(
             theme(),
             `${section.heading.textContent}`,
             `${ROW_NOTE} ${slider.inWords()}`,
-            680,
+            width,
             height,
             ...parts,
           );

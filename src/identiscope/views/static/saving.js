@@ -37,15 +37,22 @@ export function toSvgText(picture) {
 /** How pictures are saved: as on the screen, or in the width of a paper's column with a serif font. */
 export const figures = { paper: false };
 
-/** Millimetres of a column. */
-const COLUMN = 84;
+/** Millimetres of a column, and of two. */
+const COLUMN = [84, 174];
+
+/** How wide a picture is in a paper: a column, unless it says more. @param {SVGElement} picture */
+const columnOf = (picture) => COLUMN[Number(picture.dataset.columns ?? 1) - 1];
+
+/** How wide a picture is drawn: in a paper's column letters have to stay large. @param {number} usual */
+export const pictureWidth = (usual) => (figures.paper ? Math.min(usual, 440) : usual);
 
 /** @param {SVGElement} picture */
 function styled(picture) {
   if (!figures.paper) return picture;
   const [width, height] = sizeOfPicture(picture);
-  picture.setAttribute("width", `${COLUMN}mm`);
-  picture.setAttribute("height", `${((COLUMN * height) / width).toFixed(2)}mm`);
+  const column = columnOf(picture);
+  picture.setAttribute("width", `${column}mm`);
+  picture.setAttribute("height", `${((column * height) / width).toFixed(2)}mm`);
   picture.setAttribute("font-family", "STIX Two Text, Times New Roman, Times, serif");
   return picture;
 }
@@ -56,12 +63,11 @@ function sizeOfPicture(picture) {
   return [width, height];
 }
 
-/** A picture as PDF: a page of its size. Its letters are pixels; SVG keeps them letters. @param {SVGElement} picture */
-async function toPdf(picture) {
+/** A picture as PDF: a page of its size, whose lines are lines and whose letters are letters. @param {SVGElement} picture */
+function toPdf(picture) {
   const [width, height] = sizeOfPicture(picture);
-  const points = figures.paper ? (COLUMN * 72) / 25.4 : width * 0.75;
-  const canvas = await drawn(picture, 3);
-  return pdfOf(canvas, points, (points * height) / width);
+  const points = figures.paper ? (columnOf(picture) * 72) / 25.4 : width * 0.75;
+  return pdfOf(picture, width, height, points, figures.paper, loadedImage);
 }
 
 /** @param {SVGElement} picture @returns {Promise<Blob>} */
@@ -190,8 +196,10 @@ export function saveButtons(view) {
  * @param {number} width @param {number} height @param {...SVGElement} content
  */
 export function framed(theme, title, note, width, height, ...content) {
-  const lines = wrapped(note, Math.max(20, Math.floor(width / 6.4)));
-  const whole = height + 44 + 16 * lines.length + 8;
+  const lines = wrapped(note, Math.max(20, Math.floor(width / 6.7)));
+  const titles = wrapped(title, Math.max(12, Math.floor((width - 24) / 8.8)));
+  const top = 20 * Math.max(titles.length - 1, 0);
+  const whole = height + top + 44 + 16 * lines.length + 8;
   const font = "system-ui, sans-serif";
   return svg(
     "svg",
@@ -203,10 +211,12 @@ export function framed(theme, title, note, width, height, ...content) {
       "font-family": font,
     },
     svg("rect", { width, height: whole, fill: theme.paper }),
-    svg("text", { x: 12, y: 24, "font-size": 15, "font-weight": 600, fill: theme.ink }, title),
-    svg("g", { transform: "translate(0 36)" }, ...content),
+    ...titles.map((line, at) =>
+      svg("text", { x: 12, y: 24 + 20 * at, "font-size": 15, "font-weight": 600, fill: theme.ink }, line),
+    ),
+    svg("g", { transform: `translate(0 ${36 + top})` }, ...content),
     ...lines.map((line, at) =>
-      svg("text", { x: 12, y: height + 56 + 16 * at, "font-size": 12, fill: theme.faint }, line),
+      svg("text", { x: 12, y: height + top + 56 + 16 * at, "font-size": 12, fill: theme.faint }, line),
     ),
   );
 }

@@ -1,7 +1,7 @@
 /** A shaded text as a picture. */
 
 import { svg } from "./dom.js";
-import { framed } from "./saving.js";
+import { framed, pictureWidth } from "./saving.js";
 
 /**
  * The text as a picture, line by line.
@@ -9,7 +9,7 @@ import { framed } from "./saving.js";
  * @param {HTMLElement[]} elements @param {{text: string}[]} units
  */
 export function textPicture(theme, title, note, elements, units) {
-  const [width, line] = [680, 26];
+  const [width, line] = [pictureWidth(680), 26];
   const context = /** @type {CanvasRenderingContext2D} */ (document.createElement("canvas").getContext("2d"));
   context.font = "14px system-ui, sans-serif";
   /** @type {SVGElement[]} */
