@@ -103,14 +103,10 @@ def drifting(generator: np.random.Generator) -> tuple[HeadSurvey, Any]:
     distances = np.where(layer[:, None] == layer, 0.1687, 0.17)
     np.fill_diagonal(distances, 0)
     rising = np.arange(LAYERS)[:, None]
-    heads = survey.heads.assign(
-        to_rarest=(("layer", "head"), np.full((LAYERS, HEADS), 0.82)),
-        to_rarest_error=(("layer", "head"), np.full((LAYERS, HEADS), 0.05)),
-        **{
-            name: (("layer", "head"), rising + generator.uniform(0, 0.5, (LAYERS, HEADS)))
-            for name in ("confidence", "zero_size", "gate_gradient")
-        },
-    )
+    columns = {"to_rarest": np.full((LAYERS, HEADS), 0.82), "to_rarest_error": np.full((LAYERS, HEADS), 0.05)}
+    for name in ("confidence", "zero_size", "gate_gradient"):
+        columns[name] = rising + generator.uniform(0, 0.5, (LAYERS, HEADS))
+    heads = survey.heads.assign({name: (("layer", "head"), values) for name, values in columns.items()})
     facts = {"rarest token by chance": 0.47}
     return replace(survey, heads=heads, distances=distances, facts=facts), run
 
