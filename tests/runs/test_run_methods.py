@@ -9,6 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
+import every_family
+import families
 import identiscope
 from heard import Heard
 from identiscope.capture import capturing
@@ -253,3 +255,13 @@ def _signed(attention: Tensor) -> Tensor:
     moved = torch.zeros_like(attention)
     moved[..., 0], moved[..., 1] = 2.0, -2.0
     return attention + moved
+
+
+def test_a_run_pads_no_texts_of_a_model_that_padding_changes() -> None:
+    options = RunOptions(methods=("attention_identifiability",))
+    for model, size in (
+        (every_family.build("paligemma"), 1),
+        (families.ALL["BERT"].model(), options.batch_size),
+    ):
+        loaded = identiscope.load(model)
+        assert batch.Worker(loaded, options, batch.model_shape(loaded, options)).batch_size == size
