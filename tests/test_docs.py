@@ -242,3 +242,8 @@ def test_the_tutorial_s_last_chapter_runs(tmp_path: Path, monkeypatch: pytest.Mo
     options = identiscope.RunOptions(methods=("attention_identifiability",))
     identiscope.run_corpus("minilm", "passages", "my-run", options=options, limit=2)
     assert run_chapter(5, {"identiscope": identiscope})["run"].complete
+    # The page on the format reads the same Run; a line of it is of one with explanations.
+    text = (PROJECT / "docs" / "format.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
+    exec("\n".join(line for line in code.splitlines() if "--explain" not in line), {"identiscope": identiscope})
+    plt.close("all")
