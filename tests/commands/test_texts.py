@@ -139,6 +139,9 @@ def test_a_run_that_is_not_there_is_asked_about(model: str, tmp_path: Path, monk
     done = invoke("report", model, "my-run")
     assert done.exit_code == 2 and "--run DIR" in done.output and not Path("report.html").exists()
     assert "does not exist" in invoke("report", model, "--run", "my-run").output
+    Path("here").mkdir()
+    Path("here", "manifest.json").write_text("{}", encoding="utf-8")
+    assert "did you mean --run here?" in " ".join(invoke("report", "here").output.split()).replace("- -", "--")
     done = invoke("report", model, "--text", "w1", "--no-verdict")
     assert done.exit_code == 0, done.output
     assert Path("report.html").exists()

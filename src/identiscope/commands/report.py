@@ -51,6 +51,8 @@ def report(model: str, out: Path, **options: Any) -> None:
     """
     from identiscope.files import check_writable
 
+    if os.path.isfile(os.path.join(model, "manifest.json")) and not os.path.exists(os.path.join(model, "config.json")):
+        raise click.UsageError(f"{model!r} is a Run, and was given as a model; did you mean --run {model}?")
     given = _given(options)
     if isinstance(given, Path):
         check_writable(out)
