@@ -19,6 +19,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 import transformers
 from claims import claim
@@ -27,6 +28,8 @@ from timing import one_thread
 import identiscope
 from identiscope.methods.registry import METHODS, Method
 from identiscope.methods.signatures import signature
+from identiscope.runs.compute.batch import Worker, compute_batch, model_shape
+from identiscope.runs.compute.options import RunOptions
 
 DOCS = Path(__file__).parents[1] / "docs"
 #: What is doubled, from where to where; everything else stays as it is.
@@ -57,6 +60,9 @@ BEYOND: dict[str, tuple[dict[str, float], str]] = {
     "attention_identifiability": ({"heads": 3, "d_v": 3}, "the layer's rank is in it"),
     "layer_alternative": ({"heads": 3, "d_v": 3}, "programs over the weights of all heads together"),
 }
+
+#: The methods that those compare and audit which take some.
+AUDITED = ("attention", "effective_simplex_span")
 
 #: An analysis of a trace, ready to be called.
 Asked = Callable[[identiscope.Trace], Callable[[], object]]
@@ -115,10 +121,46 @@ def asked(one: Method, trace: identiscope.Trace) -> Callable[[], object]:
     return lambda: identiscope.ask(one.name, trace, **chosen)
 
 
+def ids_of(trace: identiscope.Trace) -> list[int]:
+    assert trace.main.ids is not None
+    return list(trace.main.ids)
+
+
+def raw_of(trace: identiscope.Trace) -> np.ndarray:
+    """Raw attention of one head: what is proved to be an alternative of itself."""
+    found: np.ndarray = identiscope.attention_maps(trace, 0, 0, ("raw",))["raw"].values
+    return found
+
+
+def batch_of_a_run(trace: identiscope.Trace) -> object:
+    """What a worker of `run_corpus` computes of a text."""
+    options = RunOptions()
+    worker = Worker(trace.model, options, model_shape(trace.model, options))
+    return compute_batch(worker, [ids_of(trace)])
+
+
 def analyses(folder: Path) -> dict[str, Asked]:
     """Every method of the registry, and what else is asked of a trace."""
     found: dict[str, Asked] = {
+        "trace": lambda trace: lambda: identiscope.trace(trace.model, ids_of(trace)),
+        "verify": lambda trace: lambda: trace.verify(),
+        "substitute": lambda trace: (
+            lambda: identiscope.substitute(trace.model, ids_of(trace), {(0, 0): lambda attention: attention})
+        ),
+        "attention_maps": lambda trace: lambda: identiscope.attention_maps(trace, 0, 0),
         "factored_attention": lambda trace: lambda: identiscope.factored_attention(trace, 0),
+        "extract_structure": lambda trace: lambda: identiscope.extract_structure([trace]),
+        "shared_subspaces": lambda trace: lambda: identiscope.shared_subspaces(trace.model, [ids_of(trace)]),
+        "prove": lambda trace: (
+            lambda: identiscope.prove(trace.model, ids_of(trace), 0, 0, torch.from_numpy(raw_of(trace)))
+        ),
+        "explain": lambda trace: lambda: identiscope.explain(trace, outcome),
+        "compare": lambda trace: lambda: identiscope.compare(trace, AUDITED),
+        "null_audit": lambda trace: lambda: identiscope.null_audit(trace, AUDITED),
+        "gauge_audit": lambda trace: lambda: identiscope.gauge_audit(trace.model, [ids_of(trace)], AUDITED),
+        "randomisation": lambda trace: lambda: identiscope.randomisation(trace.model, ids_of(trace), AUDITED, draws=1),
+        "freedom_ladder": lambda trace: lambda: identiscope.freedom_ladder(trace, outcome),
+        "batch of a Run": lambda trace: lambda: batch_of_a_run(trace),
         "report": lambda trace: (
             lambda: identiscope.report(trace, path=folder / "page.html", with_verdict=False, canonical="none")
         ),
@@ -169,7 +211,8 @@ def grown(make: Asked, axis: str, traces: "Traces", limit: float) -> Growth:
         found.sizes.append(size)
         found.seconds.append(seconds)
         found.memory.append(peak)
-        if seconds > limit or peak > MOST:
+        # One size has no exponent.
+        if len(found.sizes) > 1 and (seconds > limit or peak > MOST):
             break
         size *= 2
     return found

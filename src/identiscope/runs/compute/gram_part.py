@@ -46,14 +46,15 @@ class GramPart:
         """[text, token] in float64: one up to a text's end, then zero."""
         return (torch.arange(self.query.shape[2], device=self.lengths.device) < self.lengths[:, None]).double()
 
-    def logits(self, texts: slice, rows: slice) -> Tensor:
-        """Logits [text, head, row, key] of some texts and rows."""
+    def logits(self, texts: slice, heads: slice, rows: slice) -> Tensor:
+        """Logits [text, head, row, key] of some texts, heads and rows."""
         # The smaller factor is scaled.
-        logits: Tensor = (self.query[texts, :, rows] * self.scale) @ self.key[texts].mT
+        logits: Tensor = (self.query[texts, heads, rows] * self.scale) @ self.key[texts, heads].mT
         if self.softcap is not None:
             logits = torch.tanh(logits / self.softcap) * self.softcap
         if self.position is not None:
             position = self.position[texts] if len(self.position) > 1 else self.position
+            position = position[:, heads] if position.shape[1] > 1 else position
             logits += (position if position.shape[-2] == 1 else position[:, :, rows]).to(logits.dtype)
         return logits
 
@@ -137,11 +138,11 @@ def raw_text(part: GramPart, kept: KeptRows | None) -> RawText:
     received = part.value.new_zeros(texts, heads, tokens)
     merged = part.value.new_zeros(2, texts, heads)
     of_rows = _sums_compiled if part.query.device.type == "cpu" else _sums_of_tensors
-    for some, rows in _blocks(texts, heads, tokens):
-        weights, added = of_rows(part, some, rows, received)
-        sums[:, some] += added
+    for some, of, rows in _blocks(texts, heads, tokens):
+        weights, added = of_rows(part, some, of, rows, received)
+        sums[:, some, of] += added
         if kept is not None:
-            merged[:, some] += merged_squares_of(part.merged, weights, kept, some, rows)
+            merged[:, some, of] += merged_squares_of(part.merged, weights, kept, some, of, rows)
     keys = part.lengths[:, None].double()
     entropy, own, spread = sums
     share = merged[0] / merged[1] if kept is not None else torch.zeros_like(entropy)
@@ -150,41 +151,43 @@ def raw_text(part: GramPart, kept: KeptRows | None) -> RawText:
     )  # fmt: skip
 
 
-def _blocks(texts: int, heads: int, tokens: int) -> Iterator[tuple[slice, slice]]:
-    """Some texts with all their rows, or some rows of one text."""
-    size = _BLOCK_CELLS // (heads * tokens**2)
-    if size:
-        for begin in range(0, texts, size):
-            yield slice(begin, min(begin + size, texts)), slice(0, tokens)
-        return
-    count = max(1, _BLOCK_CELLS // (heads * tokens))
-    for text in range(texts):
-        for begin in range(0, tokens, count):
-            yield slice(text, text + 1), slice(begin, min(begin + count, tokens))
+def _blocks(texts: int, heads: int, tokens: int) -> Iterator[tuple[slice, slice, slice]]:
+    """Some texts with all their heads and rows, or some heads of one text, or some rows of one head."""
+    size = max(1, _BLOCK_CELLS // (heads * tokens**2))
+    several = min(heads, max(1, _BLOCK_CELLS // tokens**2))
+    count = min(tokens, max(1, _BLOCK_CELLS // tokens))
+    for text in range(0, texts, size):
+        for head in range(0, heads, several):
+            for row in range(0, tokens, count):
+                yield (
+                    slice(text, min(text + size, texts)),
+                    slice(head, min(head + several, heads)),
+                    slice(row, min(row + count, tokens)),
+                )
 
 
-def _sums_compiled(part: GramPart, some: slice, rows: slice, received: Tensor) -> tuple[Tensor, Tensor]:
+def _sums_compiled(part: GramPart, some: slice, of: slice, rows: slice, received: Tensor) -> tuple[Tensor, Tensor]:
     """Weights [text, head, row, key], and their entropy in nats, own weight and spread, [3, text, head]."""
-    cells = part.logits(some, rows).contiguous()
+    cells = part.logits(some, of, rows).contiguous()
     texts, heads = cells.shape[:2]
     lengths = part.lengths_here[some]
     # Rows behind a text's end see nothing.
     seen = torch.where(torch.arange(rows.start, rows.stop) < lengths[:, None], lengths[:, None], 0)
     sums = softmax_in_place(
-        cells.flatten(0, 1), seen.repeat_interleave(heads, 0), received=received[some].flatten(0, 1)
+        cells.flatten(0, 1), seen.repeat_interleave(heads, 0), received=received[some, of].flatten(0, 1)
     )
     own = cells.diagonal(rows.start, dim1=-2, dim2=-1).double().sum(-1)
     return cells, torch.stack([sums.entropy.sum(-1).view(texts, -1), own, sums.spread.sum(-1).view(texts, -1)])
 
 
-def _sums_of_tensors(part: GramPart, some: slice, rows: slice, received: Tensor) -> tuple[Tensor, Tensor]:
+def _sums_of_tensors(part: GramPart, some: slice, of: slice, rows: slice, received: Tensor) -> tuple[Tensor, Tensor]:
     """The same on any device."""
-    logits, real = part.logits(some, rows), part.real[some]
+    logits, real = part.logits(some, of, rows), part.real[some]
     inside = (real[:, None, rows, None] * real[:, None, None, :]).to(logits.dtype)
     logits = logits.masked_fill(inside == 0, torch.finfo(logits.dtype).min / 2)
     logarithm = torch.log_softmax(logits, -1)
     weights = logarithm.exp() * inside
-    received[some] += weights.sum(2).double()
+    received[some, of] += weights.sum(2).double()
     own = weights.diagonal(rows.start, dim1=-2, dim2=-1).double().sum(-1)
     # A row of n weights has the mean 1/n.
     rest = (weights - 1 / part.lengths[some, None, None, None].to(weights.dtype)) * inside

@@ -37,8 +37,10 @@ class KeptRows:
     right: Tensor
 
 
-def merged_squares_of(looked_at: MergedRows, weights: Tensor, kept: KeptRows, some: slice, rows: slice) -> Tensor:
-    """‖A∥S‖² and ‖AS‖² [2, text, head] of weights [text, head, row, key]: of some texts, and some consecutive rows."""
+def merged_squares_of(
+    looked_at: MergedRows, weights: Tensor, kept: KeptRows, some: slice, of: slice, rows: slice
+) -> Tensor:
+    """‖A∥S‖² and ‖AS‖² [2, text, head] of weights [text, head, row, key]: of some texts, heads and consecutive rows."""
     texts, heads = weights.shape[:2]
     places, counted = looked_at.rows[some], looked_at.counted[some]
     counted = counted & (places >= rows.start) & (places < rows.stop)
@@ -46,11 +48,11 @@ def merged_squares_of(looked_at: MergedRows, weights: Tensor, kept: KeptRows, so
     if not bool(here.any()):
         return weights.new_zeros(2, texts, heads, dtype=torch.float64)
     places, counted = places[:, here], counted[:, here]
-    left = kept.left[some]
+    left = kept.left[some, of]
     if places.shape[1] < left.shape[2]:
         chosen = places.to(left.device)[:, None, :, None].expand(-1, heads, -1, left.shape[3])
         left = left.gather(2, chosen)
-    cells = (left @ kept.right[some].mT).flatten(0, 1)
+    cells = (left @ kept.right[some, of].mT).flatten(0, 1)
     groups = looked_at.copies[some].repeat_interleave(heads, 0)
     # Rows that are not counted may be anywhere.
     within = (places - rows.start).clamp(0, weights.shape[2] - 1).repeat_interleave(heads, 0)
