@@ -263,7 +263,7 @@ def test_errors_of_a_mixture_and_residuals_of_maps_are_shown(trace: identiscope.
     alone = identiscope.hidden_token_attribution(trace, mode="estimate", layers=[1])
     errors = alone["contribution_error"].isel(layer=-1).transpose("output", "input").values
     np.testing.assert_allclose(found["score_error"].loc["hidden_token_attribution"], read @ errors, rtol=1e-6)
-    assert float(found["passes"][0]) == 2 * 16 * len(trace.tokens)
+    assert float(found["passes"][0]) == 16 * len(trace.tokens)
     maps = identiscope.attention_attribution(trace, outcome="good", points=4)
     off = maps["completeness_residual"].values
     worst = int(np.abs(off).argmax())

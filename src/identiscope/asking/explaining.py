@@ -172,13 +172,13 @@ def _asked(one: Method, trace: "Trace", runs: OutcomeRuns, stream: str, options:
 
 
 def _affordable(budget: int, count: int) -> int:
-    """How many directions of each input can be followed, at two passes each."""
-    if budget < 4 * count:
+    """How many directions of each input can be followed, each as dear as a pass."""
+    if budget < 2 * count:
         raise InputError(
             f"budget={budget} was given; two directions for each of {count} tokens, the least for an error bar, take"
-            f" {4 * count} passes."
+            f" {2 * count} passes."
         )
-    return min(budget // (2 * count), DEFAULT_PROBES)
+    return min(budget // count, DEFAULT_PROBES)
 
 
 def _takes(one: Method) -> set[str]:

@@ -100,8 +100,8 @@ def _of_mixture(one: Method, given: Iterable[Numbers], read: np.ndarray) -> Scor
         read[seen] @ own_values(one, result)[-1][seen],
         "what the outcome reads of the last layer",
         error if error is not None and error.any() else None,
-        # A direction that is followed through the layers is as dear as a backward pass.
-        passes=2.0 * float(followed),
+        # A direction that is followed through the layers is no dearer than a pass.
+        passes=float(followed),
     )
 
 
