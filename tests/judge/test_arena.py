@@ -23,6 +23,7 @@ from identiscope.judge.arena.summary import summarised
 from identiscope.judge.case import CEILING, CHANCE, RANDOM
 from identiscope.judge.registry import TESTS
 from identiscope.runs.format.verification import verify_run
+from identiscope.views.page.arena import write_arena_page
 from tiny_text_model import save_tiny, words
 
 FAST = {"methods": ["attention", "gradient_input"], "planted": 1, "trained": False, "budget": 200}
@@ -119,14 +120,20 @@ def noisy(good: bool, texts: int = 40) -> tuple[dict[str, np.ndarray], list[str]
     return table, names
 
 
-def test_controls_that_land_are_trusted_and_others_are_not() -> None:
+def test_controls_that_land_are_trusted_and_others_are_not(tmp_path: Path) -> None:
     for good in (True, False):
         table, names = noisy(good)
         said = summarised(table, [TESTS["erasure"]], names, {})["tests"][0]
         assert said["trusted"] is good
     table, names = noisy(True)
     table["erasure_most_first__fine"][3] = 1.2
-    assert not summarised(table, [TESTS["erasure"]], names, {})["tests"][0]["trusted"]
+    said = summarised(table, [TESTS["erasure"]], names, {})
+    assert not said["tests"][0]["trusted"]
+    facts = {"model": "m", "corpus": "c", "texts": 40, "methods": names[:-1]}
+    for trusted in (False, True):
+        said["tests"][0]["trusted"] = trusted
+        page = write_arena_page({**facts, **said}, tmp_path).read_text(encoding="utf-8")
+        assert ("Not to be trusted: erasure." in page) is ("this table is not to be trusted" in page) is not trusted
 
 
 def test_a_table_rarely_calls_itself_wrong_by_chance_and_few_texts_cannot() -> None:
@@ -307,6 +314,9 @@ def test_the_command_shows_its_plan_and_writes_page_table_and_json(tiny: Path, p
     given += ["--budget", "200", "--limit", "2", "--planted", "1", "--no-trained", "-o", str(out)]
     planned = CliRunner().invoke(main, [*given, "--plan"], catch_exceptions=False)
     assert "causal: at most" in planned.output and not out.exists()
+    assert "planted: 10 inputs, asked of every method" in planned.output and "trained" not in planned.output
+    alone = CliRunner().invoke(main, ["judge", str(tiny), str(pairs), "--tests", "planted", "-o", str(out), "--plan"])
+    assert "planted: 128 inputs" in alone.output and "3 models trained once" in alone.output
     ran = CliRunner().invoke(main, given, catch_exceptions=False)
     assert ran.exit_code == 0 and "causal" in ran.output
     page = (out / "index.html").read_text(encoding="utf-8")

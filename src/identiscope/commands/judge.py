@@ -50,7 +50,6 @@ def judge(model: str, corpus: str, out: Path, **options: Any) -> None:
     from identiscope.corpus.readers import Corpus
     from identiscope.files import write_file
     from identiscope.judge.arena.arena import arena, arena_plan, arena_settings
-    from identiscope.judge.registry import chosen_tests
     from identiscope.views.page.arena import arena_csv, write_arena_page
     from identiscope.views.progress import run_progress
     from identiscope.views.tables.arena import print_arena, print_plan
@@ -62,10 +61,12 @@ def judge(model: str, corpus: str, out: Path, **options: Any) -> None:
     loaded = load(model, **loading(options))
     same = {name: options[name] for name in ("outcome", "budget", "scores")}
     settings = arena_settings(loaded, names, options["tests"], **same)
-    if any(test.of == "corpus" for test in chosen_tests(options["tests"])):
-        plan = arena_plan(loaded, source, settings, len(settings["methods"]) + 1, options["max_tokens"])
-        if not options["as_json"]:
-            print_plan(plan)
+    plan = arena_plan(
+        loaded, source, settings, len(settings["methods"]) + 1, options["max_tokens"], options["planted"],
+        options["trained"],
+    )  # fmt: skip
+    if not options["as_json"]:
+        print_plan(plan)
     if options["plan_only"]:
         return
     elsewhere = options["engine"] != "local" or options["workers"] > 1

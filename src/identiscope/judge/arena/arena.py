@@ -44,13 +44,18 @@ _SHARD = 4
 
 @dataclass(frozen=True)
 class Plan:
-    """What judging will take: at most so many passes of each test over all texts, and for the longest."""
+    """What judging will take: at most so many passes of each test over all texts, and for the longest.
+
+    planted: inputs of planted models, each asked of every method; trained: how many of these models are trained.
+    """
 
     texts: int
     tokens: int
     methods: tuple[str, ...]
     passes: Mapping[str, int]
     longest: Mapping[str, int]
+    planted: int
+    trained: int
 
 
 def arena(
@@ -171,18 +176,21 @@ def _code(functions: Mapping[str, Scorer]) -> str:
 
 
 def arena_plan(
-    model: Model, corpus: Corpus, settings: Mapping[str, Any], judged: int, max_tokens: int | None = None
-) -> Plan:
+    model: Model, corpus: Corpus, settings: Mapping[str, Any], judged: int, max_tokens: int | None = None,
+    planted: int = PLANTED, trained: bool = True,
+) -> Plan:  # fmt: skip
     """What judging these texts will take, before any work. judged: how many methods."""
+    tests, budget = tests_of(settings), settings.get("budget")
+    asked = any(test.of == "planted" for test in chosen_tests(settings["tests"]))
+    models = len(COMPILED) + trained * len(TRAINED)
     lengths = []
-    for text in corpus.read():
+    for text in corpus.read() if tests else ():
         parts = text.parts[:1] if settings.get("outcome") == SIMILARITY else text.parts
         tokens = sum(not special for special in token_row(model, parts).special)
         if tokens and (max_tokens is None or tokens <= max_tokens):
             lengths.append(tokens)
-    if not lengths:
+    if tests and not lengths:
         raise InputError(f"{corpus.source} has no text of at most {max_tokens} tokens.")
-    tests, budget = tests_of(settings), settings.get("budget")
     by_test = {test.name: [test.planned(tokens, judged, budget) for tokens in lengths] for test in tests}
     return Plan(
         len(lengths),
@@ -190,6 +198,8 @@ def arena_plan(
         tuple(settings["methods"]),
         {name: sum(passes) for name, passes in by_test.items()},
         {name: max(passes) for name, passes in by_test.items()},
+        2 * planted * models * asked,
+        asked * trained * len(TRAINED),
     )
 
 

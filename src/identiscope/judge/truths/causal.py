@@ -45,12 +45,19 @@ def causal(case: Case) -> Judgement:
         if np.isnan(spearman(truth, truth, floor=_FLOOR)):
             continue
         for row in np.flatnonzero(case.heard):
-            correlation = spearman(case.scores[row, case.players], truth)
-            # Equal scores order nothing: over orders of these the correlation is zero on average.
-            values[name][row] = 0.0 if np.isnan(correlation) else correlation
-        chance[name], ceiling[name] = 0.0, spearman(truth, truth)
+            values[name][row] = _agreement(case, case.scores[row], truth)
+        own = np.zeros(len(case.players))
+        own[case.players] = truth
+        chance[name], ceiling[name] = 0.0, _agreement(case, own, truth)
     why = "" if "shapley" in yardsticks else f"{count} tokens are too many for exact Shapley values"
     return Judgement(values, chance, ceiling, outcome.passes - known + case.runs.passes - before, why)
+
+
+def _agreement(case: Case, scores: Numbers, truth: Numbers) -> float:
+    """Spearman's correlation of scores [input] with a yardstick [player]. Equal scores order nothing: over orders of
+    these the correlation is zero on average."""
+    correlation = spearman(scores[case.players], truth)
+    return 0.0 if np.isnan(correlation) else correlation
 
 
 def planned(tokens: int, methods: int, budget: int | None) -> int:

@@ -12,11 +12,11 @@ _NONE = "no passes: it runs nothing of its own, or the budget is too small for i
 def print_plan(plan: Any) -> None:
     """What is to be done and what it will take, before it begins."""
     screen = console(stderr=True)
-    screen.print(
-        f"{counted(plan.texts, 'text')}, {counted(plan.tokens, 'token')}, {counted(len(plan.methods), 'method')}:"
-        f" {', '.join(plan.methods)}",
-        markup=False,
-    )
+    texts = f"{counted(plan.texts, 'text')}, {counted(plan.tokens, 'token')}, " if plan.texts else ""
+    screen.print(f"{texts}{counted(len(plan.methods), 'method')}: {', '.join(plan.methods)}", markup=False)
+    if plan.planted:
+        trained = f"; {counted(plan.trained, 'model')} trained once, in minutes, and then kept" if plan.trained else ""
+        screen.print(f"  planted: {counted(plan.planted, 'input')}, asked of every method{trained}", markup=False)
     for name, passes in plan.passes.items():
         words = f"at most {passes:,} passes, {plan.longest[name]:,} for a text" if passes else _NONE
         screen.print(f"  {name}: {words}", markup=False)
