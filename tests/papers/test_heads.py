@@ -162,9 +162,9 @@ def test_differences_by_gender_are_those_of_the_weights(tmp_path: Path, minilm: 
             # Of two templates Student's has one degree of freedom; 72 heads, both ways.
             wide = student.ppf(1 - 0.025 / 144, 1) * error
             np.testing.assert_allclose(study[f"{kind}{way}_high"] - study[f"{kind}{way}"], wide, rtol=1e-6, atol=1e-5)
-        drawn, low, high = (study[f"interval_{way}{end}"] for end in ("", "_lower", "_upper"))
-        np.testing.assert_allclose(drawn, study[way], atol=1e-6)
-        assert bool((low <= drawn + 1e-9).all() and (drawn <= high + 1e-9).all())
+        # Of fewer tokens than channels every row is determined: nothing else gives the same output.
+        for end in ("lower", "upper"):
+            np.testing.assert_allclose(study[f"interval_{way}_{end}"], study[way], atol=1e-6)
         assert bool((study[f"{way}_templates"] == 2).all())
     assert study["states"].sizes == {"layer": 6}
 
@@ -202,14 +202,18 @@ def test_the_command_reads_both_kinds_of_templates(tmp_path: Path) -> None:
         given += ["--templates", str(tmp_path / f"{name}.tsv")]
     done = CliRunner().invoke(main, given, catch_exceptions=False)
     assert done.exit_code == 0, done.output
+    free = 0
     for name in ("winobias", "all_sentences"):
         with (tmp_path / "out" / f"gender-{name}.csv").open(encoding="utf-8") as file:
             table = list(csv.DictReader(file))
         assert len(table) == 8
         for row in table:
             for way in DIRECTIONS:
-                low, drawn, high = (float(row[f"interval_{way}{end}"]) for end in ("_lower", "", "_upper"))
-                assert low - 1e-6 <= drawn <= high + 1e-6
+                low, now, high = (float(row[name]) for name in (f"interval_{way}_lower", way, f"interval_{way}_upper"))
+                assert low - 1e-6 <= now <= high + 1e-6
+                free += high - low > 1e-3
+    # Eight channels and more tokens: some differences could be other.
+    assert free
     with (tmp_path / "out" / "findings.csv").open(encoding="utf-8") as file:
         findings = {row["finding"]: row for row in csv.DictReader(file)}
     said = findings["some heads attend between pronoun and occupation by gender, in winobias"]

@@ -6,6 +6,7 @@ word of several tokens: weights *to* it are added up, those *from* it averaged.
 """
 
 import csv
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -131,9 +132,10 @@ def gender_study(
     Student's, 95 % for all heads and both ways together), and `_templates`, how many there are. `simplex_`: the same
     of the maps that no rewriting changes.
 
-    `interval_…`: the difference itself on `intervals` of the templates, and the mean of the least and the most that it
-    could be (`_lower`, `_upper`). `states` [layer]: the same difference of the cosine of both words' hidden states, as
-    a control. A model that sees no later token has each template one way alone, from the word that comes later.
+    `interval_…_lower` and `_upper`: what the difference could be while all outputs stay what they are; how far below
+    and above it that lies is the mean over `intervals` of the templates, which leaves the `_error` open. `states`
+    [layer]: the same difference of the cosine of both words' hidden states, as a control. A model that sees no later
+    token has each template one way alone, from the word that comes later.
     """
     chosen = set(evenly(len(templates), intervals)) if intervals else set()
     sums: dict[str, Means] = {}
@@ -155,9 +157,9 @@ def gender_study(
             if number in chosen:
                 low, high = (_bounds(traced, one.of(direction)) for traced, one in sides)
                 # Rows of two texts are free of each other: the least of one meets the most of the other.
-                bounds = low[0] - high[0], low[1] - high[2], low[2] - high[1]
-                for end, values in zip(("", "_lower", "_upper"), bounds, strict=True):
-                    sums.setdefault(f"interval_{direction}{end}", Means()).add(values)
+                now, bounds = low[0] - high[0], (low[1] - high[2], low[2] - high[1])
+                for end, values in zip(("lower", "upper"), bounds, strict=True):
+                    sums.setdefault(f"interval_{direction}_{end}", Means()).add(values - now)
         cosines = [_cosines(traced, one) for traced, one in sides]
         states.add(cosines[0] - cosines[1])
         tell(progress, "templates", number + 1, len(templates))
@@ -165,7 +167,8 @@ def gender_study(
         raise InputError("no templates were given; expected at least one.")
     arrays: dict[str, tuple[tuple[str, ...], Any]] = {}
     for name, means in sums.items():
-        numbers = {"": means.mean, "_error": means.error}
+        of = re.fullmatch("interval_(.*)_(?:lower|upper)", name)
+        numbers = {"": means.mean + (sums[of[1]].mean if of else 0.0), "_error": means.error}
         if name.removeprefix("simplex_") in DIRECTIONS:
             ends = simultaneous_interval(means.mean, means.error, means.count, len(DIRECTIONS) * means.mean.size)
             numbers |= {"_low": ends[0], "_high": ends[1], "_templates": means.count}
@@ -228,7 +231,8 @@ def gender_claim(study: xr.Dataset, source: str) -> Claim:
         source="Li et al. 2021",
         published="attention of gendered words and occupations is compared (a difference: expected, not measured)",
         rule="the paired interval of the mean difference over templates (Student's, 95 % for all heads and both ways"
-        f" together) is off zero in at least one head; bounds are of {study.attrs['with_intervals']} templates",
+        " together) is off zero in at least one head; what outputs leave open is of"
+        f" {study.attrs['with_intervals']} templates",
         here=f"{here} layers",
         holds=True if found else None,
     )

@@ -15,7 +15,7 @@ def of_grid(study: xr.Dataset, name: str) -> xr.Dataset:
         for one in (way, f"{way}_error", f"simplex_{way}", f"simplex_{way}_error"):
             if one in study:
                 kept[one] = f"{name}_{one}"
-        for end in ("", "_lower", "_upper"):
+        for end in ("_lower", "_upper"):
             if f"interval_{way}{end}" in study:
                 kept[f"interval_{way}{end}"] = f"interval_{name}_{way}{end}"
     return study[list(kept)].rename(kept)
@@ -28,8 +28,8 @@ def gender_section(study: xr.Dataset, name: str, most: int = 12) -> str:
         f"<h2>By gender: {escape(name)}</h2><p class='quiet'>Weight in one text less that in the other"
         f" ({escape(study.attrs['contrast'])}), mean over templates with its paired interval (95 % for all heads and"
         " both ways together); the same in the maps that no rewriting changes; and between what it could lie while all"
-        f" outputs stay what they are (of {study.attrs['with_intervals']} templates). A word of several tokens: weights"
-        " to it are added up, those from it averaged.</p>"
+        f" outputs stay what they are (by {study.attrs['with_intervals']} of the templates). A word of several tokens:"
+        " weights to it are added up, those from it averaged.</p>"
     ]
     for way, words in DIRECTIONS.items():
         if way in study:
