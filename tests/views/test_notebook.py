@@ -1,9 +1,11 @@
 """The viewer as a widget: what a notebook is sent."""
 
 import json
+import re
 import sys
 import types
 
+import numpy as np
 import pytest
 import torch
 
@@ -12,6 +14,8 @@ from identiscope.errors import InputError
 from identiscope.reports.reporting import view
 from identiscope.views.page.data import empty_page
 from identiscope.views.page.notebook import widget
+from identiscope.views.page.results import result_page
+from identiscope.views.page.still import still_html
 from views.shape_check import heads
 
 
@@ -59,3 +63,20 @@ def test_an_exported_notebook_has_a_picture_and_a_table(monkeypatch: pytest.Monk
     assert "<img" not in text and "&lt;img" in text
     share = 1 - heads(json.loads(shown.header))["layers"][1]["simplex_null_share"][2]
     assert f"<td>{share:.3g}</td>" in text
+
+
+@pytest.mark.parametrize(("name", "rows"), [("rollout", 2), ("effective_simplex_span", 6)])
+def test_numbers_of_results_are_exported_too(name: str, rows: int) -> None:
+    torch.manual_seed(0)
+    maps = torch.softmax(torch.randn(2, 3, 6, 6, dtype=torch.float64), -1)
+    value = torch.randn(2, 3, 6, 4, dtype=torch.float64)
+    trace = identiscope.from_arrays(maps, value, tokens=[*"abcde", "<img src=x onerror=alert(1)>"])
+    result = getattr(identiscope, name)(trace)
+    text = still_html(result_page(result), "name")
+    assert text.count("<rect") == 6 * rows and "<img" not in text and "&lt;img" in text
+    cells = re.findall(r"<td>(-?[\d.]+(?:e-\d+)?)</td>", text)
+    # Of the first word in each layer, or of each word in the first head; rounded as pages are.
+    numbers = result[name]
+    true = numbers.isel(output=0) if name == "rollout" else numbers.isel(layer=0, head=0)
+    found = np.array([float(cell) for cell in cells if "." in cell or cell in "01"])[-6 * rows :]
+    np.testing.assert_allclose(found[-6:], true.values[-1], rtol=6e-3, atol=1.1e-3)
