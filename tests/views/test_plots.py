@@ -315,3 +315,18 @@ def test_a_figure_for_a_paper_has_a_columns_width_and_text_that_stays_text(tmp_p
     with pytest.raises(identiscope.InputError, match="style='poster' was given; expected one of paper"):
         identiscope.plot(result, style="poster")
     plt.close("all")
+
+
+def test_names_in_a_figure_for_a_paper_stand_apart(tmp_path: Path) -> None:
+    weights = torch.softmax(torch.randn(1, 1, 60, 60, dtype=torch.float64), -1)
+    trace = identiscope.from_arrays(weights, weights, tokens=[f"word{place}" for place in range(60)])
+    ax = identiscope.plot(identiscope.rollout(trace), style="paper")
+    assert isinstance(ax.figure, Figure)
+    ax.figure.savefig(tmp_path / "paper.pdf")
+    # The letters are those of the style, and not what a figure is usually saved with.
+    assert b"STIXGeneral" in (tmp_path / "paper.pdf").read_bytes()
+    for axis, along in ((ax.xaxis, 0), (ax.yaxis, 1)):
+        boxes = [label.get_window_extent() for label in axis.get_ticklabels() if label.get_visible()]
+        ends = sorted((box.bounds[along], box.bounds[along] + box.bounds[2 + along]) for box in boxes)
+        assert len(ends) > 5 and all(one[1] <= other[0] + 1 for one, other in pairwise(ends))
+    plt.close("all")

@@ -28,7 +28,7 @@ def still_html(page: Page, name: str) -> str:
     parts = [f"<h3>{escape(header['title'])}</h3>", f'<p style="{_FAINT}">{escape(header["subtitle"])}</p>']
     parts += [f"<p>{escape(sentence)}</p>" for sentence in header["verdict"]]
     for section in header["sections"]:
-        data = section["data"]
+        data: Any = section["data"]
         if section["kind"] in _PACKED:
             chunk = data["chunk"] if "chunk" in data else data["layers"][0]["chunk"]
             shown = _PACKED[section["kind"]](data, zlib.decompress(page.chunks[f"{section['name']}.{chunk}"], 31))

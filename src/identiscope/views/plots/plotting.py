@@ -1,6 +1,7 @@
 """`plot(result, ax=…)`: a result is drawn by its kind, or by the function that is made for its name."""
 
 import inspect
+import math
 from collections.abc import Callable, Iterable, Mapping
 from fnmatch import fnmatchcase
 from functools import cache
@@ -97,18 +98,39 @@ def plot(result: xr.Dataset, ax: Axes | None = None, *, style: str | None = None
         _keep_text(figure)
     try:
         with using(result), matplotlib.rc_context(PAPER if style else {}):
-            return function(result, ax, **options)
+            drawn = function(result, ax, **options)
+            if style:
+                _thin_names(figure)
+            return drawn
     except InputError:
         plt.close(figure)  # or a notebook would show it, empty
         raise
 
 
+def _thin_names(figure: Figure) -> None:
+    """Of the names along an axis only as many as stand beside each other, the first of them always."""
+    figure.draw_without_rendering()
+    for ax in figure.axes:
+        for axis, along in ((ax.xaxis, 0), (ax.yaxis, 1)):
+            labels = [label for label in axis.get_ticklabels() if label.get_visible() and label.get_text()]
+            if len(labels) < 3:
+                continue
+            boxes = [label.get_window_extent() for label in labels]
+            middles = sorted((box.x0 + box.x1 if along == 0 else box.y0 + box.y1) / 2 for box in boxes)
+            apart = (middles[-1] - middles[0]) / (len(labels) - 1)
+            widest = max(box.width if along == 0 else box.height for box in boxes)
+            every = math.ceil(widest / apart) if apart > 0 else 1
+            for place, label in enumerate(labels):
+                label.set_visible(place % every == 0)
+
+
 def _keep_text(figure: Figure) -> None:
-    """Let the figure be saved with its text as text: how is read when it is saved, not when it is drawn."""
+    """Let the figure be saved with its letters, and as text: both are read when it is saved, not when it is drawn."""
     save = figure.savefig
 
     def savefig(*given: Any, **options: Any) -> None:
-        fonts: dict[Any, Any] = {name: value for name, value in PAPER.items() if name.endswith("fonttype")}
+        kept = ("pdf.fonttype", "svg.fonttype", "font.serif", "mathtext.fontset")
+        fonts: dict[Any, Any] = {name: PAPER[name] for name in kept}
         with matplotlib.rc_context(fonts):
             save(*given, **options)
 

@@ -95,7 +95,7 @@ export function makeHead(about, theme, chooseRow) {
         type: "button",
         class: "small",
         "aria-pressed": "false",
-        "aria-label": `Enlarge the ${name} map`,
+        "aria-label": `Enlarge ${title.toLowerCase()} attention`,
         title: "Enlarge",
         onclick: () => toggle(name),
       },
