@@ -158,3 +158,10 @@ def test_few_rows_say_how_far_a_row_can_move(minilm: identiscope.Model) -> None:
     ]
     assert _reach(trace, result, rows, lambda: None) == pytest.approx(float(np.median(expected)), abs=1e-9)
     assert len({head for _, head, _ in rows}) == 4
+
+
+def test_where_all_is_certain_the_loosest_weight_is_not_called_free() -> None:
+    table = sampled(0.0, 0.02).replace("a", "Ġwith")
+    said = _sample_sentences(table, 9)
+    assert said[1] == "Even the loosest, 0.40 from “with” to “b” (layer 1, head 2), could vary by 0.02 at most."
+    assert _sample_sentences(sampled(0.001), 9)[1].endswith("could vary by less than 0.01.")
