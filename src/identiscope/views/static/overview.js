@@ -351,6 +351,8 @@ export function makeOverview(about, theme, engine, choose) {
         button.setAttribute("aria-pressed", String(chosen));
         // One stop for the tab key; arrows do the rest.
         button.tabIndex = chosen ? 0 : -1;
+        // What is open goes on to the head that is looked at.
+        if (chosen && open && open.button !== button) openAt(squares.get(`${layer} ${head}`) ?? null);
         // Once it is on the page: a page's first head is chosen before that.
         if (chosen) requestAnimationFrame(() => bringIntoView(holder, button));
       }
