@@ -71,7 +71,7 @@ def test_texts_are_run_apart_where_padding_changes_what_they_give(model_type: st
     assert not count or [site.queries for site in together[1].sites if site.query_stream == "tokens"] == [5] * count
 
 
-def test_what_padding_does_is_tried_once_for_a_model() -> None:
+def test_what_padding_does_is_tried_once_for_a_model_as_it_is() -> None:
     model, ran = identiscope.load(families.ALL["BERT"].model()), []
     model.module.register_forward_pre_hook(lambda *given: ran.append(1))
     identiscope.trace(model, [families.TEXT, families.TEXT])
@@ -80,6 +80,10 @@ def test_what_padding_does_is_tried_once_for_a_model() -> None:
     assert len(ran) == 4
     identiscope.trace(model, [families.TEXT, SHORT])
     assert len(ran) == 5
+    # A hook that takes the mean over all there is does so over padding.
+    embeddings = model.module.get_submodule("embeddings")
+    embeddings.register_forward_hook(lambda module, args, output: output - output.mean(1, keepdim=True))
+    assert_same(identiscope.trace(model, [families.TEXT, SHORT])[1], identiscope.trace(model, SHORT))
 
 
 TWO_SIDED = ["BART", "Marian", "mBART", "Pegasus", "Blenderbot", "M2M-100", "T5", "UMT5"]

@@ -19,7 +19,8 @@ _ROUNDING = {torch.float64: 1e-5, torch.float32: 1e-3}
 _ROUGH = 0.1
 _LONG, _SHORT = range(3, 12), range(3, 6)
 
-_known: "WeakKeyDictionary[nn.Module, dict[torch.dtype, bool]]" = WeakKeyDictionary()
+# What was found of each model, and of what state of it.
+_known: "WeakKeyDictionary[nn.Module, tuple[object, bool]]" = WeakKeyDictionary()
 
 
 def passes(model: Model, batch: Batch) -> list[Batch]:
@@ -35,10 +36,14 @@ def pads_well(model: Model) -> bool:
     Some leave their mask out where nothing is padded, and attend otherwise then; some pool, patch or route over all
     that they are given. Where it cannot be tried, it is not relied on.
     """
-    known = _known.setdefault(model.inner, {})
-    if model.dtype not in known:
-        known[model.dtype] = _tried(model)
-    return known[model.dtype]
+    # Hooks have numbers of their own, which are never given twice.
+    hooks = [number for part in model.module.modules() for number in (*part._forward_hooks, *part._forward_pre_hooks)]
+    state = model.dtype, getattr(model.config, "_attn_implementation", None), tuple(hooks)
+    known, pads = _known.get(model.inner, (None, False))
+    if known != state:
+        pads = _tried(model)
+        _known[model.inner] = state, pads
+    return pads
 
 
 def _tried(model: Model) -> bool:
