@@ -107,10 +107,11 @@ def _places(traced: Trace, text: str, other: str, occupation: str) -> _Places:
     begin = text.rfind(" ", 0, begin) + 1
     ends = [place for place in range(begin, len(text)) if not text[place].isalpha()]
     end = ends[0] if ends else len(text)
-    where = text.lower().find(occupation.lower())
-    if where < 0:
+    # A word of its own: a cook is not in "cookies".
+    where = re.search(rf"\b{re.escape(occupation)}\b", text, re.IGNORECASE)
+    if where is None:
         raise InputError(f"{occupation!r} is no word of {text!r}.")
-    spans = ((begin, end), (where, where + len(occupation)))
+    spans = ((begin, end), where.span())
     found = [
         [
             place

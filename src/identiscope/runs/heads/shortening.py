@@ -77,8 +77,8 @@ class Shortening:
         self.moved.add(moved)
         self.same.add(same)
         self.right.add(right)
-        known = truth is not None and whole is not None
-        self.right_whole.add(np.asarray(float(int(whole.argmax()) == truth) if known else np.nan))
+        hit = None if whole is None or truth is None else float(int(whole.argmax()) == truth)
+        self.right_whole.add(np.asarray(np.nan if hit is None else hit))
         # On the same text: what is lost by attention less what is lost by the others.
         self.against.add(moved[0] - moved[1:])
 
@@ -104,7 +104,10 @@ class Shortening:
         text is cheaper by."""
         axes, shape = ("ranking", "share"), (len(RANKINGS), len(SHARES))
         speed = [self.seconds[0] / one if one > 0 else float("nan") for one in self.seconds[1:]]
-        both = {"moved": (axes, self.moved, shape), "same": (axes, self.same, shape)}
+        both: dict[str, tuple[tuple[str, ...], Means, tuple[int, ...]]] = {
+            "moved": (axes, self.moved, shape),
+            "same": (axes, self.same, shape),
+        }
         both |= {"right": (axes, self.right, shape), "right_whole": ((), self.right_whole, ())}
         both |= {"difference": (("other", "share"), self.against, (2, len(SHARES)))}
         arrays: dict[str, Any] = {"speed": (("share",), np.array(speed))}

@@ -76,7 +76,8 @@ def write_claims_csv(path: Path, claims: Sequence[Claim]) -> Path:
 
 
 def write_json(path: Path, facts: Mapping[str, Any]) -> Path:
-    """As indented JSON."""
+    """As indented JSON; null for what is no number."""
+    facts = {name: None if isinstance(value, float) and value != value else value for name, value in facts.items()}
     return write_file(path, (json.dumps(facts, indent=2, ensure_ascii=False) + "\n").encode("utf-8"))
 
 
