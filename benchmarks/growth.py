@@ -26,6 +26,7 @@ from claims import claim
 from timing import one_thread
 
 import identiscope
+from identiscope.capture.inputs import TokenRow
 from identiscope.methods.registry import METHODS, Method
 from identiscope.methods.signatures import signature
 from identiscope.runs.compute.batch import Worker, compute_batch, model_shape
@@ -137,9 +138,10 @@ def raw_of(trace: identiscope.Trace) -> np.ndarray:
 
 def batch_of_a_run(trace: identiscope.Trace) -> object:
     """What a worker of `run_corpus` computes of a text."""
-    options = RunOptions()
+    options, ids = RunOptions(), ids_of(trace)
+    assert trace.model is not None
     worker = Worker(trace.model, options, model_shape(trace.model, options))
-    return compute_batch(worker, [ids_of(trace)])
+    return compute_batch(worker, [TokenRow(ids, None, None, [False] * len(ids), 0)])
 
 
 def analyses(folder: Path) -> dict[str, Asked]:
