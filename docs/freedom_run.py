@@ -71,7 +71,7 @@ def of_trace(model: str, trace: identiscope.Trace, outcome: str | None) -> dict[
 def of_heads(trace: identiscope.Trace, outcome: str | None, layers: list[int]) -> dict[str, Any]:
     """Heads by themselves: how far their strongest tokens may go by ε, and how far they moved with the same outcome."""
     alone = identiscope.prediction_freedom(
-        trace, outcome=outcome, layers=layers, by="head", all_at_once=False, tolerance=0.05
+        trace, outcome=outcome, layers=layers, by="head", all_at_once=False, tolerance=0.05, merged=True
     )
     near = identiscope.epsilon_freedom(trace, layers=layers, epsilon=0.05, most_rows=ROWS)
     return {

@@ -83,7 +83,7 @@ def freedom_ladder(
         if facts:
             own = {"layers": layers, "outcome": runs, "stream": stream}
             tell(progress, "same prediction", 0, 2)
-            arrays |= _of_prediction(trace, own | {"tolerance": tolerance, "seed": seed}, progress)
+            arrays |= _of_prediction(trace, own | {"tolerance": tolerance, "seed": seed, "merged": True}, progress)
             tell(progress, "load", 1, 2)
             largest = max(checked_tolerances(tolerance))
             cells = ask_unchecked(METHODS["load_bearing"], trace, own | {"tolerance": largest, "top": top})

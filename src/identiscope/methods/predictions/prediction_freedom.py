@@ -15,7 +15,7 @@ from identiscope.methods.predictions.drawing_back import (
     TOGETHER_STEPS,
     Way,
     Ways,
-    avoiding_maps,
+    aims_of,
     checked_tolerances,
     random_way,
     run_along,
@@ -86,19 +86,21 @@ def prediction_freedom(
     on how far they can move. Criteria are the tolerances, on the total variation of the probabilities of all words or
     classes where the outcome is read (on the outcome itself, where it has no choices), and the `same choice`.
     `moved_within` is by how much it moved in that run, `outcome_within` what came out and `step` the share of the way;
-    where the whole way holds, the same is tried with nothing kept to first order, and `first_order` says which went
-    farther. `reach`, `merged_reach` (copies of a key added up) and `outcome_moved` [layer] are of the largest
-    tolerance, and `control_moved` of random maps as far away, row by row. `exactly_free` [layer] is the share of rows
-    from which no path of allowed cells leads to where the outcome is read: these can be anything, as runs with random
-    numbers in all of them, and with none in those of the last layer, confirm.
+    where the whole way holds, the same is tried with nothing kept to first order; and random maps are, with those
+    numbers kept to first order and without, first as far away as what was found, and farther where they hold there. The
+    farthest counts; `first_order` says whether its way kept these numbers, and `random` whether it was drawn. `reach`,
+    `merged_reach` (copies of a key added up) and `outcome_moved` [layer] are of the largest tolerance, and
+    `control_moved` of random maps as far away, row by row, drawn independently of all that was tried. `exactly_free`
+    [layer] is the share of rows from which no path of allowed cells leads to where the outcome is read: these can be
+    anything, as runs with random numbers in all of them, and with none in those of the last layer, confirm.
 
     tolerance: how far the outcome may move: one number or several. layers: only these. heads: only these heads move.
     rows: only these queries move. by: answer for each layer, and also for each head or row of it by itself.
     all_at_once: move all layers together, too (`all_…`). merged: move away from the strongest token with all its
-    copies. maps: give the maps themselves, too, those of each layer and those of all at once (`maps`, `all_maps`
-    [layer, head, query, key], of the largest tolerance), to be run again by `substitute`. outcomes: how many choices
-    keep their probabilities to first order. refinements: how often the way is halved after the first four runs. seed:
-    of the random maps.
+    copies, and seek the largest `merged_reach`; the control is as far away in that. maps: give the maps themselves,
+    too, those of each layer and those of all at once (`maps`, `all_maps` [layer, head, query, key], of the largest
+    tolerance), to be run again by `substitute`. outcomes: how many choices keep their probabilities to first order.
+    refinements: how often the share of the way is refined after the first four runs. seed: of the random maps.
 
     >>> prediction_freedom(runs, tolerance=0.05).arrays()["reach"]
     """
@@ -108,7 +110,7 @@ def prediction_freedom(
     known = attention_runs.layers
     places = chosen_places("layers", layers, [one.layer for one in known])
     numbers, gradients = attention_runs.gradients(outcomes)
-    targets = {place: avoiding_maps(known[place], gradients[place], merged) for place in places}
+    aims = aims_of({place: known[place] for place in places}, {one: gradients[one] for one in places}, merged, seed)
     free = {place: attention_runs.free_rows[place] for place in places}
     criteria: list[float | None] = (
         [*tolerances, None] if attention_runs.reference.distribution is not None else [*tolerances]
@@ -125,12 +127,12 @@ def prediction_freedom(
     for done, unit in enumerate([*units, *together]):
         if progress is not None:
             progress(done, len(units) + len(together))
-        way = Way(known, {place: targets[place] for place in unit.moving}, unit.moving, free)
+        way = Way(known, {place: aims[0].targets[place] for place in unit.moving}, unit.moving, free)
         size = len(unit.place)
         answer = found.setdefault(size, _empty(shape.get(size, ()), len(criteria), outcome))
         if way.reach(1.0)[1] > 0:
             start = FIRST_STEPS if unit.place else TOGETHER_STEPS
-            ways = ways_back(attention_runs, way, merged, criteria, refinements, start)
+            ways = ways_back(attention_runs, aims, unit.moving, free, merged, criteria, refinements, start)
             final = _write(answer, unit.place, attention_runs, ways, criteria, len(tolerances) - 1, seed)
             if maps and size < 2:
                 kept[size] |= final
@@ -173,7 +175,15 @@ def _units(
 
 
 #: What is known of each unit: for each criterion, and once.
-_BY_CRITERION = ("reach_within", "merged_reach_within", "moved_within", "outcome_within", "step", "first_order")
+_BY_CRITERION = (
+    "reach_within",
+    "merged_reach_within",
+    "moved_within",
+    "outcome_within",
+    "step",
+    "first_order",
+    "random",
+)
 _ONCE = ("control_moved", "control_same_choice")
 
 
@@ -196,15 +206,16 @@ def _write(
     """Put what was found into the answer; the maps [head, query, key] of the main criterion, by place of a layer."""
     control, final = None, {}
     for number, criterion in enumerate(criteria):
-        way, tried, best = ways.farthest(criterion)
+        way, tried, best, aims = ways.farthest(criterion)
         answer["step"][(*place, number)] = tried.steps[best]
-        answer["first_order"][(*place, number)] = float(way is ways.tried[0][0])
+        answer["first_order"][(*place, number)] = float(aims.first_order)
+        answer["random"][(*place, number)] = float(aims.random)
         answer["moved_within"][(*place, number)] = tried.moved[best]
         answer["outcome_within"][(*place, number)] = tried.value[best]
         answer["reach_within"][(*place, number)] = way.reach(tried.steps[best])[0]
         answer["merged_reach_within"][(*place, number)] = way.reach(tried.steps[best], merged=True)[0]
         if number == main:
-            control = run_along(runs, random_way(way, tried.steps[best], seed), [1.0])
+            control = run_along(runs, random_way(way, tried.steps[best], seed, ways.merged), [1.0])
             final = {one: way.at(one, torch.tensor([tried.steps[best]]))[0] for one in way.targets}
     assert control is not None
     answer["control_moved"][place] = float(control.variation(runs.reference)[0])

@@ -20,8 +20,7 @@ from identiscope.methods.attention_runs import (
 from identiscope.methods.freedom.polytopes import output_radii
 from identiscope.methods.predictions.drawing_back import (
     FIRST_STEPS,
-    Way,
-    avoiding_maps,
+    aims_of,
     checked_tolerances,
     distances,
     ways_back,
@@ -143,7 +142,7 @@ def _of_layer(
     after = permutations + 1
     erased_same = same[after:].reshape(len(RANKINGS), len(SHARES))
     flips = [_first_flip(row) for row in erased_same]
-    found = _adversary(runs, place, gradients, limit)
+    found = _adversary(runs, place, gradients, limit, seed)
     return {
         "permuted_moved": float(np.median(moved[:permutations])),
         "permuted_same": float(np.mean(same[:permutations])),
@@ -172,12 +171,13 @@ def _first_flip(same: np.ndarray) -> float:
     return flipped[0] if flipped else float("nan")
 
 
-def _adversary(runs: AttentionRuns, place: int, gradients: Tensor, limit: float) -> dict[str, float]:
+def _adversary(runs: AttentionRuns, place: int, gradients: Tensor, limit: float, seed: int) -> dict[str, float]:
     layer = runs.layers[place]
     every = torch.ones(layer.raw.shape[:2], dtype=torch.bool, device=layer.raw.device)
     none = torch.zeros(layer.raw.shape[1], dtype=torch.bool, device=layer.raw.device)
-    way = Way(runs.layers, {place: avoiding_maps(layer, gradients, False)}, {place: every}, {place: none})
-    way, tried, best = ways_back(runs, way, False, [limit], 1, FIRST_STEPS).farthest(limit)
+    aims = aims_of({place: layer}, {place: gradients}, False, seed)
+    ways = ways_back(runs, aims, {place: every}, {place: none}, False, [limit], 1, FIRST_STEPS)
+    way, tried, best, _ = ways.farthest(limit)
     maps = way.at(place, torch.tensor([tried.steps[best]]))[0]
     rows = layer.movable.expand(layer.raw.shape[:2])
     divergence = jensen_shannon(layer.raw, maps)[rows]
