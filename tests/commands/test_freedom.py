@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import numpy as np
 import pytest
 from click.testing import CliRunner
 from matplotlib.figure import Figure
@@ -86,6 +87,15 @@ def test_the_ladder_of_a_causal_model_names_the_weight_that_bears_most() -> None
     assert "most of all on" in ladder.attrs["sentence"]
     with pytest.raises(identiscope.InputError, match="above 0"):
         identiscope.freedom_ladder(traced, epsilon=[])
+
+
+def test_the_ladder_seeks_what_it_reports_where_tokens_are_repeated() -> None:
+    traced = identiscope.trace(contract.model("Llama"), [5, 7, 5, 7, 5, 7, 5, 9])
+    ladder = identiscope.freedom_ladder(traced, tolerance=0.001, epsilon=0.02, most_rows=1, top=1)
+    merged = identiscope.prediction_freedom(traced, tolerance=0.001, merged=True)
+    for name in ("merged_reach_within", "all_merged_reach_within", "control_moved"):
+        np.testing.assert_array_equal(ladder[name], merged[name])
+    assert (merged["merged_reach"] > 0).all()
 
 
 def test_the_outcome_of_a_corpus_goes_to_every_method_that_has_one() -> None:

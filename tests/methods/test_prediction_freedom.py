@@ -12,7 +12,16 @@ from scipy.optimize import linprog
 import contract
 import identiscope
 from identiscope.linalg.simplex.kept_rows import kept_rows
-from identiscope.methods.attention_runs import LayerMaps, rows_that_matter
+from identiscope.methods.attention_runs import Answers, LayerMaps, rows_that_matter
+from identiscope.methods.predictions.drawing_back import (
+    FIRST_STEPS,
+    Tried,
+    Way,
+    aims_of,
+    distances,
+    random_way,
+    ways_back,
+)
 from identiscope.methods.predictions.prediction_freedom import prediction_freedom
 from identiscope.methods.trace_fields import TraceFields, chosen_stream
 from linear_runs import LinearRuns
@@ -71,6 +80,92 @@ def test_copies_added_up_have_moved_less() -> None:
     assert 0 < found["merged_reach"][1][0] < found["reach"][1][0]
     away = prediction_freedom(runs, tolerance=0.01, merged=True).arrays()
     assert away["merged_reach"][1][0] >= found["merged_reach"][1][0] - 1e-9
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_with_copies_merged_tokens_move_as_far_as_plain_programs_of_tokens_say(seed: int) -> None:
+    copies = [0, 0, 1, 1, 2, 2, 3, 3]
+    runs: Any = LinearRuns(seed, (1, 2, 8), copies=copies)
+    runs.slopes = runs.slopes[..., copies]  # copies write the same: weight goes from one to the other for nothing
+    found = prediction_freedom(runs, tolerance=1e-6, merged=True).arrays()
+    raw, moved = runs.layers[0].raw.numpy(), []
+    for head in range(2):
+        for query in range(8):
+            weights = np.bincount(copies, raw[head, query])
+            slopes = runs.slopes[0, head, query, ::2].numpy()[None]
+            moved.append(weights.max() - least(weights, slopes, (np.arange(4) == weights.argmax()).astype(float)))
+    assert found["merged_reach"][1][0] >= np.mean(moved) - 1e-9 > 0.1
+    alone = prediction_freedom(runs, tolerance=1e-6).arrays()
+    assert alone["merged_reach"][1][0] < found["merged_reach"][1][0]
+
+
+@pytest.mark.parametrize("merged", [False, True])
+def test_the_control_is_as_far_away_and_not_what_was_searched(merged: bool) -> None:
+    runs: Any = LinearRuns(3, (1, 2, 6), causal=True, copies=[0, 1, 2, 0, 1, 2])
+    layer = runs.layers[0]
+    aims = aims_of({0: layer}, {0: runs.slopes[0][None]}, merged, seed=0)
+    assert [(one.first_order, one.random) for one in aims] == [
+        (True, False), (False, False), (True, True), (False, True)
+    ]  # fmt: skip
+    every = torch.ones(layer.raw.shape[:2], dtype=torch.bool)
+    for one in aims:
+        assert float(one.targets[0].min()) >= 0 and float((one.targets[0].sum(-1) - 1).abs().max()) < 1e-12
+        change = ((one.targets[0] - layer.raw) * runs.slopes[0]).sum(-1).abs().max()
+        assert (float(change) < 1e-9) == one.first_order
+        way = Way(runs.layers, one.targets, {0: every}, {0: runs.free_rows[0]})
+        control = random_way(way, 0.4, 0, merged)
+        np.testing.assert_allclose(
+            distances(layer, control.targets[0], merged), distances(layer, way.at(0, torch.tensor([0.4]))[0], merged)
+        )
+        # Nothing goes from copy to copy without having to be counted.
+        both = [distances(layer, control.targets[0], one) for one in (False, True)]
+        assert not merged or float((both[0] - both[1]).abs().max()) < 1e-12
+        # Same seed, and yet another way.
+        along = (control.targets[0] - layer.raw).flatten(), (one.targets[0] - layer.raw).flatten()
+        assert float(torch.cosine_similarity(*along, dim=0)) < 0.9
+
+
+class BentRuns(LinearRuns):
+    """The outcome is a square of the mean of what rows have on their strongest key: all moved alike adds up."""
+
+    def answers(self, changed: Any, count: int) -> Answers:
+        """With other maps."""
+        self.passes += count
+        raw = self.layers[0].raw
+        maps = changed[0](torch.arange(count)) if 0 in changed else raw[None]
+        strongest = torch.zeros_like(raw).scatter_(2, raw.argmax(-1, keepdim=True), 1.0)
+        away = ((raw - maps) * strongest).sum(-1)[..., 1:].mean((1, 2))
+        return Answers(10 * away**2, None)
+
+    def gradients(self, most: int) -> tuple[torch.Tensor, list[torch.Tensor]]:
+        """None, where nothing has moved."""
+        return self.reference.value, [torch.zeros_like(self.layers[0].raw)[None]]
+
+
+def test_where_rows_moved_alike_move_the_outcome_random_ways_go_farther() -> None:
+    runs: Any = BentRuns(0, (1, 3, 8), causal=True)
+    found = prediction_freedom(runs, tolerance=[0.01, 0.05]).arrays()
+    assert found["random"][1].tolist() == [[1.0, 1.0]] and (found["moved_within"][1] <= [[0.01, 0.05]]).all()
+    runs.passes = 0
+    aims = aims_of({0: runs.layers[0]}, {0: torch.zeros_like(runs.layers[0].raw)[None]}, False, 0)
+    every = {0: torch.ones(3, 8, dtype=torch.bool)}
+    alone = ways_back(runs, aims[:2], every, {0: runs.free_rows[0]}, False, [0.01, 0.05], 1, FIRST_STEPS)
+    assert found["reach_within"][1][0, 0] > 1.2 * alone.reach(0.01)
+
+
+def test_shares_of_the_way_are_read_off_the_runs_next_to_them() -> None:
+    # What moves by the square, 0.16 t², is within 0.05 up to t = 0.559.
+    tried = Tried([0.0] * 4, [0.0, 1.0, 0.5, 0.25], [0.0, 0.16, 0.04, 0.01], [True] * 4)
+    assert tried.next_step(0.05) == pytest.approx((0.95 * 0.05 / 0.16) ** 0.5)
+    assert tried.next_step(0.2) is None and tried.next_step(None) is None
+    # Nothing holds: from the two that are nearest; no tolerance: half way.
+    assert tried.next_step(0.001) == pytest.approx((0.95 * 0.001 / 0.16) ** 0.5)
+    assert tried.next_step(0.0) == 0.125
+    # No power of the share goes through these two; nothing was run beyond the last.
+    assert Tried([0.0] * 3, [0.0, 0.25, 1.0], [0.0, 0.001, 0.05001], [True] * 3).next_step(0.05) == 0.625
+    assert Tried([0.0] * 2, [0.0, 0.25], [0.0, 0.001], [True] * 2).next_step(0.05) == 0.625
+    tried.same[1] = False
+    assert tried.next_step(None) == 0.75
 
 
 def test_heads_and_rows_by_themselves() -> None:

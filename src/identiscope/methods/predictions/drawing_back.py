@@ -184,7 +184,7 @@ class Tried:
         power = 2.0
         if len(near) > 1:
             power = math.log(moved[near[1]] / moved[near[0]]) / math.log(near[1] / near[0])
-        at = near[0] * (_AIM * tolerance / moved[near[0]]) ** (1 / min(max(power, 1.0), 4.0))
+        at: float = near[0] * (_AIM * tolerance / moved[near[0]]) ** (1 / min(max(power, 1.0), 4.0))
         half, inside = (held + beyond) / 2, 0.05 * (beyond - held)
         if len(near) > 1:
             # A guess that is next to what fails says that no power of the share goes through both runs.
@@ -274,7 +274,8 @@ def ways_back(
             least = [max(share, 0.0) for share in shares]
             if all(share >= 1 for share in shares):
                 continue
-            tried = draw_back(runs, way, criteria, refinements + 1, steps, least)
+            # All layers at once are one way more in all, and how their changes add up is known least.
+            tried = draw_back(runs, way, criteria, refinements + (len(moving) > 1), steps, least)
         elif number and ways.tried[0][1].steps[ways.tried[0][1].farthest(largest)] < 1.0:
             continue
         else:
