@@ -188,10 +188,13 @@ def ladder_sentence(result: xr.Dataset) -> str:
 
 
 def _beside_chance(result: xr.Dataset, tolerance: str) -> str:
-    """What random maps do that are as far away: where these hold as well, what was found says nothing of the maps."""
+    """What random maps do that are as far away: where these hold as well, what was found says nothing of the maps. And
+    where it was found by drawing."""
     control = result["control_moved"].values
     control = control[np.isfinite(control)]
     if not len(control):
         return ""
     held = int((control <= float(tolerance)).sum())
-    return f"Random maps as far away keep it so in {held} of {len(control)} layers. "
+    drawn = int((result["random"].sel(criterion=tolerance).values > 0).sum())
+    own = f" (the farthest had been drawn at random in {drawn})" if drawn else ""
+    return f"Random maps as far away keep it so in {held} of {len(control)} layers{own}. "
