@@ -7,11 +7,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from scipy import stats
 
 import identiscope
+import rewritable
 from identiscope.capture.outcome.texts import similarity_to_ids
 from identiscope.judge.arena.asking import Judged
+from identiscope.judge.audits.alternatives import ALTERNATIVES, other_attention
 from identiscope.judge.audits.gauge import gauge
 from identiscope.judge.audits.null import null
 from identiscope.judge.audits.redrawn import left_by_chance, redrawn
@@ -44,6 +47,39 @@ def test_attention_of_silent_heads_is_free_and_what_they_write_is_not() -> None:
         assert moved["weighted_norm"] < SAME_ANSWER and moved["effective_simplex_span"] < SAME_ANSWER
         assert np.isnan(moved["gradient_input"]) and np.isnan(moved["by_input"])
         assert judgement.ceiling["change"] == 0.0 and judgement.chance["change"] > 0.1
+
+
+def test_what_is_free_among_copies_is_told_from_what_is_free_between_words() -> None:
+    """Without positions copies have the same states. Of two words alone nothing is then free but among copies, which a
+    reader does not see; of more words than a head has channels something is."""
+    module = rewritable.model("bert")
+    torch.nn.init.zeros_(module.embeddings.position_embeddings.weight)
+    words = np.random.default_rng(0).permutation(np.repeat(np.arange(5, 15), 2)).tolist()
+    judged = {}
+    for text in ([5, 17] * 5, words):
+        case, _, _ = Judged(("attention", "effective_simplex_span")).case(identiscope.trace(module, text), _length)
+        judged[len(set(text))] = case, null(case)
+    case, judgement = judged[2]
+    assert judgement.values["change"][0] > 0.01 and judgement.chance["change"] > 0.1
+    assert judgement.values.keys() == judgement.chance.keys() == judgement.ceiling.keys() == {"change", "top_survives"}
+    case, judgement = judged[10]
+    assert judgement.values["merged_change"][1] < 1e-6 < 0.01 < judgement.values["merged_change"][0]
+    assert judgement.values["merged_change"][0] < judgement.values["change"][0]
+    # What is known of equal tokens, in plain words: the share of each word, and how far these have moved at most.
+    largest, before = 0.0, case.scores[0]
+    for how in ALTERNATIVES:
+        other = other_attention(case.trace, case.runs.outcome.stream, how, token=int(before.argmax()), starts=0)
+        after = case.ask(other.trace)[0]
+        shares = [[scores[np.array(words) == word].sum() / scores.sum() for word in set(words)]
+                  for scores in (before, after)]  # fmt: skip
+        largest = max(largest, 0.5 * sum(abs(one - two) for one, two in zip(*shares, strict=True)))
+    assert judgement.values["merged_change"][0] == pytest.approx(largest, abs=1e-9)
+    assert judgement.ceiling["merged_change"] == 0.0 < judgement.chance["merged_change"] < judgement.chance["change"]
+
+
+def _length(run: Any) -> torch.Tensor:
+    """An outcome of a model without a head: how long the first state is."""
+    return run.hidden_states[-1][0].norm()
 
 
 def test_where_a_constant_is_counted_is_a_matter_of_writing_and_a_gradient_is_not() -> None:

@@ -127,7 +127,9 @@ _CAUSAL = (
 _LINES: tuple[Test, ...] = (
     Test("null", "audit", "Brunner et al. 2020, §3.3", "does the answer stay with other attention of the same output",
          (Measure("change", "the largest change of the scores, in total variation", better="low", paired=True),
-          Measure("top_survives", "whether the strongest token stays the strongest"))),
+          Measure("merged_change", "the same with equal tokens added up", better="low", paired=True),
+          Measure("top_survives", "whether the strongest token stays the strongest"),
+          Measure("merged_top_survives", "the same with equal tokens added up"))),
     Test("gauge", "audit", "rewritings that keep the function", "does the answer stay when the model is written down"
          " differently",
          (Measure("change", "the change of the scores, in total variation", better="low", paired=True),

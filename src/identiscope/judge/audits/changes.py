@@ -94,10 +94,11 @@ def scores_compared(before: Numbers, after: Numbers, groups: NDArray[np.int64]) 
     return change(before[known], after[known], (before[known], after[known]), groups[known])
 
 
-def chance(inputs: int, asked: int, seed: int) -> dict[str, float]:
+def chance(inputs: int, asked: int, seed: int, groups: NDArray[np.int64] | None = None) -> dict[str, float]:
     """What a scorer has on average that draws its scores anew whenever it is asked again: the largest change of so many
-    times, and whether its strongest input stays every time."""
+    times, and whether its strongest input stays every time. groups [input]: equal tokens, whose scores are added up."""
     drawn = np.random.default_rng((seed, inputs)).random((_DRAWN, 1 + asked, inputs))
+    drawn = drawn if groups is None else _added(drawn, groups)
     first, others = np.broadcast_to(drawn[:, :1], drawn[:, 1:].shape), drawn[:, 1:]
     stays = tops_survive(first, others).all(1)
     return {"change": float(row_variation(first, others).max(1).mean()), "top_survives": float(stays.mean())}

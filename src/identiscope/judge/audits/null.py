@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 #: Arrays of exact bounds.
 _ENDS = ("top_value", "top_lower", "top_upper")
+#: What names begin with of what is said of equal tokens added up.
+_MERGED = "merged_"
 
 
 def sees_weights(one: Method) -> bool:
@@ -102,7 +104,7 @@ def null_audit(
         _ends(chosen, able, before, trace, runs, found, options, intervals, some)
         for some in (np.arange(len(groups)), groups)
     )
-    ends = own | {f"merged_{name}": values for name, values in equal.items()}
+    ends = own | {f"{_MERGED}{name}": values for name, values in equal.items()}
     origin = trace_provenance(trace, methods=[one.name for one in chosen], alternatives=list(alternatives), seed=seed)
     more: dict[str, tuple[Sequence[str], Any]] = {
         "distance": (("method", "alternative"), moved[0]),
@@ -151,22 +153,30 @@ def _ends(
 
 
 def null(case: Case) -> Judgement:
-    """The largest change of each method's score over the alternatives, and whether its strongest token stays."""
+    """The largest change of each method's score over the alternatives, and whether its strongest token stays; the same
+    with equal tokens added up, unless what is free is free among copies alone."""
     able = np.array([name == RANDOM or (name in METHODS and sees_weights(METHODS[name])) for name in case.names])
     found = _Alternatives(case.trace, case.runs.outcome.stream, 0, case.seed)
-    groups, farthest = token_groups(case.runs), 0.0
-    values = {name: np.full(len(case.names), np.nan) for name in CEILING}
+    groups = token_groups(case.runs)
     said: dict[int, Numbers] = {}
+    values = {f"{merged}{name}": np.full(len(case.names), np.nan) for merged in ("", _MERGED) for name in CEILING}
     for place in np.flatnonzero(able & case.heard):
         changes = []
         for how in ALTERNATIVES:
             other = found.of(how, case.scores[place])
-            farthest = max(farthest, other.distance)
             if id(other) not in said:
                 said[id(other)] = case.ask(other.trace)
             changes.append(scores_compared(case.scores[place], said[id(other)][place], groups))
         values["change"][place] = max(one.total_variation for one in changes)
         values["top_survives"][place] = min(one.top_survives for one in changes)
-    if farthest <= SAME_ANSWER:
+        values[f"{_MERGED}change"][place] = max(one.merged_total_variation for one in changes)
+        values[f"{_MERGED}top_survives"][place] = min(one.merged_top_survives for one in changes)
+    if max((other.distance for other in found.made.values()), default=0.0) <= SAME_ANSWER:
         return Judgement({}, undecided="no attention but its own gives this output")
-    return Judgement(values, chance(case.scores.shape[1], len(ALTERNATIVES), case.seed), CEILING)
+    inputs, asked_again = case.scores.shape[1], len(ALTERNATIVES)
+    drawn, ceiling = chance(inputs, asked_again, case.seed), dict(CEILING)
+    if max(other.merged_distance for other in found.made.values()) > SAME_ANSWER:
+        merged = chance(inputs, asked_again, case.seed, groups)
+        drawn |= {f"{_MERGED}{name}": value for name, value in merged.items()}
+        ceiling |= {f"{_MERGED}{name}": value for name, value in CEILING.items()}
+    return Judgement({name: values[name] for name in ceiling}, drawn, ceiling)
