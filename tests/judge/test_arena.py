@@ -17,11 +17,12 @@ from identiscope.cli import main
 from identiscope.errors import InputError
 from identiscope.judge.arena.arena import arena
 from identiscope.judge.arena.asking import Judged
-from identiscope.judge.arena.columns import cells
+from identiscope.judge.arena.columns import cells, columns, word_of
 from identiscope.judge.arena.score_files import read_scores, score_line
 from identiscope.judge.arena.summary import summarised
 from identiscope.judge.case import CEILING, CHANCE, RANDOM
 from identiscope.judge.registry import TESTS
+from identiscope.runs.format.tables import NAME
 from identiscope.runs.format.verification import verify_run
 from identiscope.views.page.arena import write_arena_page
 from tiny_text_model import save_tiny, words
@@ -266,7 +267,7 @@ def inseq_saved(scores: np.ndarray, *, wrapped: bool) -> dict[str, Any]:
         "GranularFeatureAttributionSequenceOutput", attr_pos_start=2, attr_pos_end=4, source=tokens[:2], target=tokens,
         source_attributions=None, target_attributions=packed, sequence_scores={}, step_scores={},
     )  # fmt: skip
-    info = {"attribution_method": "input_x_gradient"}
+    info = {"attribution_method": "sequential_integrated_gradients"}
     return object_of("FeatureAttributionOutput", info=info, sequence_attributions=[sequence], step_attributions=None)
 
 
@@ -279,7 +280,7 @@ def test_what_inseq_saves_is_read(tmp_path: Path, wrapped: bool, packed: bool) -
     written = json.dumps(inseq_saved(scores, wrapped=wrapped), indent=4).encode()
     path = tmp_path / "inseq.json"
     path.write_bytes(gzip.compress(written) if packed else written)
-    scorer: Any = read_scores(path)["inseq_input_x_gradient"]
+    scorer: Any = read_scores(path)["inseq_sequential_integrated_gradients"]
     assert scorer(None, [5, 6], None) == [5.0, 2.0]
     assert scorer(None, [5, 6, 7], None) == [1.0, 10.0, 1.0]
 
@@ -302,10 +303,67 @@ def test_what_inseq_did_not_save_so_is_refused(tmp_path: Path) -> None:
         read_scores(path)
 
 
-def test_names_that_are_taken_are_refused() -> None:
-    for name in ("random", "attention", "Mine", "a b", "x" * 30):
-        with pytest.raises(InputError, match="was called"):
-            Judged(("rollout",), {name: lambda model, ids, runs: ids})
+def test_names_that_are_none_or_are_taken_are_refused() -> None:
+    def ask(*names: str) -> Judged:
+        return Judged(("rollout",), {name: lambda model, ids, runs: ids for name in names})
+
+    for name in (
+        "",
+        "a b",
+        "x" * 49,
+        ".",
+        "..",
+        "../up",
+        "a/b",
+        "-x",
+        ".x",
+        "<b>",
+        "a\n",
+        "a,b",
+        'a"',
+        "a\x1b",
+        "größe",
+    ):
+        with pytest.raises(InputError, match=r"was called .*; expected letters of a to z"):
+            ask(name)
+    for name in ("random", "attention", "rollout", "Attention", "gradient-input", "Gradient.Input", "raw", "CEILING"):
+        with pytest.raises(InputError, match=r"another one is called .*; give another name"):
+            ask(name)
+    for one, other in (("Mine", "mine"), ("a.b", "a_b"), ("a-b", "a.b")):
+        with pytest.raises(InputError, match=f"{other!r}, and another one is called {one} "):
+            ask(one, other)
+    names = ["IntegratedGradients", "my_Saliency", "captum.attr.DeepLift", "layer-gradient-x-activation", "2nd",
+             "X" * 48, "sequential_integrated_gradients_1", "sequential_integrated_gradients_2"]  # fmt: skip
+    assert ask(*names).names == ("rollout", *names, RANDOM)
+    # Every column has a name that a Run takes, and one of its own.
+    named = [column.name for column in columns([test for test in TESTS.values() if test.of == "corpus"], names)]
+    assert all(NAME.fullmatch(name) for name in named) and len(set(named)) == len(named)
+
+
+def test_methods_are_judged_under_the_names_that_captum_and_inseq_give(tiny: Path, tmp_path: Path) -> None:
+    """Names are shown as they are, on page, table and JSON; columns of the Run have names that any reader takes."""
+    model = identiscope.load(tiny)
+    (tmp_path / "pairs.tsv").write_text(f"sentence1\tsentence2\n{words(5, 1)}\t{words(5, 2)}\n", encoding="utf-8")
+    ids = list(identiscope.trace(model, words(5, 1)).main.ids or ())
+    path = tmp_path / "scores.jsonl"
+    path.write_text(score_line("captum.attr.IntegratedGradients", ids, np.arange(len(ids))), encoding="utf-8")
+
+    def rising(model: Any, ids: Sequence[int], runs: Any) -> list[float]:
+        return [float(place) for place in range(len(ids))]
+
+    said = arena(
+        model, tmp_path / "pairs.tsv", tmp_path / "judged", methods=["gradient_input"], tests="causal", budget=200,
+        scores=path, functions={"DeepLift-rescaled": rising},
+    )  # fmt: skip
+    means = {row["method"]: row["mean"] for row in said["tests"][0]["measures"][1]["rows"]}
+    assert means["DeepLift-rescaled"] == means["captum.attr.IntegratedGradients"] is not None
+    assert said["methods"] == ["gradient_input", "captum.attr.IntegratedGradients", "DeepLift-rescaled"]
+    page = write_arena_page(said, tmp_path).read_text(encoding="utf-8")
+    assert "<td>captum.attr.IntegratedGradients</td>" in page and "<td>DeepLift-rescaled</td>" in page
+    assert not verify_run(tmp_path / "judged" / "run").problems
+    table = identiscope.open_run(tmp_path / "judged" / "run").to_pandas("judge")
+    word = word_of("captum.attr.IntegratedGradients")
+    assert {"causal_shapley__deeplift_rescaled", f"passes__{word}"} <= set(table.columns)
 
 
 def test_the_command_shows_its_plan_and_writes_page_table_and_json(tiny: Path, pairs: Path, tmp_path: Path) -> None:

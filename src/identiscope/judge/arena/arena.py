@@ -22,7 +22,7 @@ from identiscope.corpus.readers import Corpus
 from identiscope.errors import IdentiscopeError, InputError
 from identiscope.files import make_directory, write_file
 from identiscope.judge.arena.asking import Judged, Scorer
-from identiscope.judge.arena.columns import columns
+from identiscope.judge.arena.columns import cell_column, columns
 from identiscope.judge.arena.judging import judged_row
 from identiscope.judge.arena.run_method import JUDGE, MODULE, SIMILARITY, judged_of, judged_text, others, tests_of
 from identiscope.judge.arena.score_files import file_digest
@@ -266,7 +266,7 @@ def _reasons(
         test.name
         for test in tests
         if not all(
-            any(np.isfinite(table[f"{test.name}_{measure.name}__{name}"]).any() for name in judged.names)
+            any(np.isfinite(table[cell_column(test, measure.name, name)]).any() for name in judged.names)
             for measure in test.measures
         )
     ]
@@ -275,7 +275,7 @@ def _reasons(
         for name in judged.names
         if name != RANDOM
         and not any(
-            np.isfinite(table[f"{test.name}_{measure.name}__{name}"]).any()
+            np.isfinite(table[cell_column(test, measure.name, name)]).any()
             for test in tests
             for measure in test.measures
         )

@@ -1,5 +1,6 @@
 """What every method says of a text, with the random scorer among them: the cases that tests are given."""
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -9,6 +10,7 @@ from numpy.typing import NDArray
 
 from identiscope.asking.explaining import scores_of
 from identiscope.errors import IdentiscopeError, InputError
+from identiscope.judge.arena.columns import word_of
 from identiscope.judge.case import CEILING, CHANCE, RANDOM, Case, Numbers
 from identiscope.methods.outcome_runs import OutcomeRuns
 from identiscope.methods.registry import METHODS
@@ -30,13 +32,20 @@ class Judged:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        taken = {*self.methods, RANDOM, CHANCE, CEILING, *METHODS}
+        names = (*METHODS, *(alias for one in METHODS.values() for alias in one.aliases), *self.methods)
+        taken = {word_of(name): name for name in (*names, RANDOM, CHANCE, CEILING)}
         for name in self.others:
-            if name in taken or not name.isidentifier() or not name.islower() or len(name) > _LONGEST:
+            if not isinstance(name, str) or not _NAME.fullmatch(name) or len(name) > _LONGEST:
                 raise InputError(
-                    f"a method of others was called {name!r}; expected small letters, digits and _, at most {_LONGEST}"
-                    " of them, and no name that something else has."
+                    f"a method of others was called {name!r:.80}; expected letters of a to z, digits, _, - and ., at"
+                    f" most {_LONGEST} of them, and not - or . at the beginning."
                 )
+            if (other := taken.get(word_of(name))) is not None:
+                raise InputError(
+                    f"a method of others was called {name!r}, and another one is called {other} (capitals, - and . do"
+                    f" not tell names apart); give another name, such as my_{name}."
+                )
+            taken[word_of(name)] = name
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -93,7 +102,8 @@ class Judged:
         return runs, np.stack(rows), failed, passes
 
 
-_LONGEST = 24
+#: Of methods of others; they are shown on pages and terminals.
+_NAME, _LONGEST = re.compile("[A-Za-z0-9_][A-Za-z0-9_.-]*"), 48
 
 
 def _ids(runs: OutcomeRuns) -> list[int]:

@@ -15,7 +15,6 @@ from identiscope.errors import InputError
 
 #: What the name of a method begins with, so that inseq's `attention` and ours are two.
 _PREFIX = "inseq_"
-_LONGEST = 24
 _TENSOR = "attribution"
 _PLAIN = ("F16", "F32", "F64")
 
@@ -29,7 +28,7 @@ def inseq_output(whole: Any) -> dict[str, Any] | None:
 def inseq_lines(saved: dict[str, Any], path: str) -> Iterator[dict[str, Any]]:
     """A line for each generated token: its prefix is a text of its own, with scores of what comes next."""
     method = str((_attributes(saved.get("info")) or {}).get("attribution_method", "scores"))
-    name = f"{_PREFIX}{method}"[:_LONGEST]
+    name = f"{_PREFIX}{method}"
     for number, sequence in enumerate(saved["sequence_attributions"], 1):
         where = f"{path}: sequence {number}"
         try:

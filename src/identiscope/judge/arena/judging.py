@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from identiscope.errors import IdentiscopeError
-from identiscope.judge.arena.columns import PASSES, TEST_PASSES
+from identiscope.judge.arena.columns import TEST_PASSES, cell_column, passes_column
 from identiscope.judge.case import CEILING, CHANCE, Case, Judgement
 from identiscope.judge.registry import Test
 
@@ -21,7 +21,7 @@ class Row:
 
 def judged_row(case: Case, tests: Sequence[Test], passes: dict[str, float]) -> Row:
     """The numbers of one case under all tests. A test that cannot be made here says why, and the others are made."""
-    numbers = {f"{PASSES}__{name}": passes.get(name, NAN) for name in case.names}
+    numbers = {passes_column(name): passes.get(name, NAN) for name in case.names}
     undecided: dict[str, str] = {}
     for test in tests:
         try:
@@ -32,10 +32,10 @@ def judged_row(case: Case, tests: Sequence[Test], passes: dict[str, float]) -> R
             undecided[test.name] = judgement.undecided
         for measure in test.measures:
             values = judgement.values.get(measure.name)
-            start = f"{test.name}_{measure.name}__"
-            for place, name in enumerate(case.names):
-                numbers[start + name] = NAN if values is None else float(values[place])
-            numbers[start + CHANCE] = float(judgement.chance.get(measure.name, NAN))
-            numbers[start + CEILING] = float(judgement.ceiling.get(measure.name, NAN))
+            said = dict(zip(case.names, [NAN] * len(case.names) if values is None else values, strict=True))
+            said[CHANCE] = judgement.chance.get(measure.name, NAN)
+            said[CEILING] = judgement.ceiling.get(measure.name, NAN)
+            for name, value in said.items():
+                numbers[cell_column(test, measure.name, name)] = float(value)
         numbers[f"{TEST_PASSES}__{test.name}"] = float(judgement.passes)
     return Row(numbers, undecided)

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from identiscope.judge.arena.columns import PASSES, TEST_PASSES
+from identiscope.judge.arena.columns import TEST_PASSES, cell_column, passes_column
 from identiscope.judge.case import CEILING, CHANCE, RANDOM, Numbers
 from identiscope.judge.registry import Measure, Test
 from identiscope.stats.paired_bootstrap import bootstrap_means, compared_pairs, holm
@@ -27,7 +27,7 @@ def summarised(
     """What a table says of every test; names: the methods, the random scorer among them. As JSON holds it."""
     return {
         "tests": [_test(table, test, names, reasons, seed) for test in tests],
-        "passes": {name: _mean(table.get(f"{PASSES}__{name}")) for name in names},
+        "passes": {name: _mean(table.get(passes_column(name))) for name in names},
         "reasons": dict(reasons),
     }
 
@@ -54,7 +54,7 @@ def _test(table: Table, test: Test, names: Sequence[str], reasons: Mapping[str, 
 def _measure(table: Table, test: Test, measure: Measure, names: Sequence[str], seed: int) -> dict[str, Any] | None:
     """One measure of all methods; None where no text decided anything."""
     rows = (*names, CHANCE, CEILING)
-    values = np.stack([table[f"{test.name}_{measure.name}__{name}"] for name in rows], 1)
+    values = np.stack([table[cell_column(test, measure.name, name)] for name in rows], 1)
     if not np.isfinite(values[:, : len(names)]).any():
         return None
     means = bootstrap_means(values, seed=seed)
@@ -147,7 +147,7 @@ def _agreement(
 ) -> list[dict[str, Any]]:
     """How far the ranking of methods by one way is that by another: Spearman's of means, texts drawn anew."""
     methods = [name for name in names if name != RANDOM]
-    stacks = {way: np.stack([table[f"{test.name}_{way}__{name}"] for name in methods], 1) for way in group}
+    stacks = {way: np.stack([table[cell_column(test, way, name)] for name in methods], 1) for way in group}
     known = np.asarray(np.isfinite(np.stack(list(stacks.values()))).all(0))
     usable = known.any(0)
     texts = known[:, usable].all(1) if usable.any() else np.zeros(len(known), bool)
