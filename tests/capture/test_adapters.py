@@ -107,6 +107,23 @@ def test_adapters_are_part_of_the_projection(family: str, kind: str, dtype: torc
 
 
 @with_peft
+@pytest.mark.parametrize("kind", ["VB-LoRA", "Lily"])
+def test_the_softmax_of_an_adapter_is_no_attention(kind: str) -> None:
+    given: Any = {"target_modules": ["q_proj", "v_proj"], "r": 2}
+    plain, model = tiny("Llama"), tiny("Llama")
+    mixed = lambda: peft.VBLoRAConfig(num_vectors=8, vector_length=8, topk=2, **given)  # noqa: E731
+    torch.manual_seed(1)
+    around = peft.get_peft_model(model, mixed() if kind == "VB-LoRA" else peft.LilyConfig(num_B=2, **given)).eval()
+    with torch.no_grad():
+        for parameter in around.parameters():
+            if parameter.requires_grad:
+                parameter.normal_(std=0.5)
+    site = check(model, PLACES["Llama"][0])
+    before = identiscope.trace(plain, families.TEXT).site(1)
+    assert float((site.attention(0) - before.attention(0)).abs().max()) > 0.01
+
+
+@with_peft
 def test_an_adapter_on_torch_s_own_attention() -> None:
     torch.manual_seed(0)
     layer = nn.TransformerEncoderLayer(32, 4, 48, batch_first=True, dtype=torch.float64)

@@ -81,7 +81,8 @@ def _softmax(watcher: Watcher, func: Any, args: Any, kwargs: Any) -> Any:
     logits, dim = arguments(args, kwargs, ("input", "dim"))
     product = next(((left, right) for left, right, size in scores.products if size == weights.numel()), None)
     scores.again = product is not None and watcher.just_attended(*product)
-    frame.softmaxes += not scores.again
+    # An adapter inside, such as one that mixes vectors by a softmax, does not attend.
+    frame.softmaxes += not scores.again and not (product is None and _is_foreign(watcher))
     if product is None or weights.dim() not in (3, 4) or dim not in (-1, weights.dim() - 1):
         return weights
     heads = weights.shape[1] if weights.dim() == 4 else _head_count(frame.module, weights.shape[0])
@@ -106,6 +107,11 @@ def _softmax(watcher: Watcher, func: Any, args: Any, kwargs: Any) -> Any:
     scores.key = product[1].transpose(-1, -2).reshape(-1, heads, shape[3], product[1].shape[-2])
     scores.logits, scores.weights = logits.reshape(shape), weights.reshape(shape)
     return weights
+
+
+def _is_foreign(watcher: Watcher) -> bool:
+    """Whether what runs now is code of another package than the model: what was put around one of its parts."""
+    return type(watcher.frames[-1].module).__module__.partition(".")[0] not in watcher.own
 
 
 def _head_count(module: nn.Module, pieces: int) -> int:
