@@ -51,7 +51,7 @@ def test_one_text(tmp_path: Path) -> None:
     attention, attribution = found["attention"], found["hidden-token-attribution"]
     assert [layer["layer"] for layer in attention["layers"]] == [0, 1]
     assert attention["layers"][1]["canonical"]["heads"] == [3]
-    assert len(attribution["rows"]) == 6
+    assert attribution["rows"] == [0, 1]  # those that the page shows
     assert (
         sum((one["layer"], one["head"], one["query"]) == (1, 3, 5) for one in attention["intervals"])
         == attention["layers"][0]["keys"]

@@ -318,3 +318,41 @@ def test_unknown_heads_are_refused(minilm: identiscope.Model) -> None:
     for canonical in ([(9, 9)], "some"):
         with pytest.raises(InputError, match="were asked for"):
             report_page(trace, with_verdict=False, canonical=canonical)  # type: ignore[arg-type]
+
+
+@pytest.fixture(scope="module")
+def translating() -> identiscope.Trace:
+    family = families.ALL["T5"]
+    return identiscope.trace(family.model(), family.inputs())
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "stream"),
+    [
+        ("encoder-self", "rollout", "encoder"),
+        ("encoder-self", "token_identifiability", "encoder"),
+        ("cross", "rollout", "decoder"),
+        ("encoder-self", "gradient_input", "decoder"),  # the outcome is read from there
+    ],
+)
+def test_a_method_is_asked_of_the_stream_that_the_page_shows(
+    translating: identiscope.Trace, kind: str, name: str, stream: str
+) -> None:
+    page = report_page(translating, attention=kind, with_verdict=False, canonical="none", methods=[name])
+    section = page.section(name.replace("_", "-"))
+    assert section["says"].endswith(f". Of the {stream}.")
+    drawn: Any = section["data"]
+    # What a decoder comes to is made of what its encoder read, too.
+    streams = ("encoder", "decoder") if stream == "decoder" and name != "rollout" else (stream,)
+    assert drawn["columns"] == [token for one in streams for token in translating.streams[one].tokens]
+
+
+def test_layers_of_a_page_are_those_of_methods_beside_it(translating: identiscope.Trace) -> None:
+    names = ["rollout", "effective_simplex_span", "received_attention"]
+    page = report_page(translating, layers=[1], with_verdict=False, canonical="none", methods=names)
+    mixture, maps, score = (page.section(name.replace("_", "-")) for name in names)
+    drawn: list[Any] = [mixture["data"], maps["data"]]
+    assert drawn[0]["rows"] == [1]
+    assert [layer["layer"] for layer in drawn[1]["layers"]] == [1]
+    unmoved = "The choice of layers makes no difference to it."
+    assert [unmoved in one["says"] for one in (mixture, maps, score)] == [False, False, True]

@@ -112,10 +112,10 @@ def _others(given: Sequence[str]) -> tuple[list[str], list[Path]]:
 
 
 def _of_texts(model: str, given: list[Any], paths: list[Path], chosen: dict[str, Any], options: dict[str, Any]) -> None:
-    from identiscope.asking.ask import ask
     from identiscope.capture import load, trace
     from identiscope.capture.samples import PASSAGE, sample_input
     from identiscope.files import printable
+    from identiscope.reports.reporting import ask_beside, shown_attention
     from identiscope.reports.reporting import report as write
     from identiscope.results import load_result
     from identiscope.views.progress import progress_bar
@@ -128,9 +128,10 @@ def _of_texts(model: str, given: list[Any], paths: list[Path], chosen: dict[str,
             raise InputError("one text at a time, please.")
         own = list(results)
         if options["attribution"]:
+            shown = shown_attention(traced, options["layers"], options["attention"])
+            asked = {"mode": "estimate", "probes": options["attribution"]}
             with progress_bar("attribution") as moved:
-                asked = {"mode": "estimate", "probes": options["attribution"], "progress": moved}
-                own.append(ask("hidden_token_attribution", traced, **asked))
+                own.append(ask_beside("hidden_token_attribution", traced, (0, 0), shown, moved, **asked))
         with progress_bar("report") as moved:
             write(traced, path=path, results=own, progress=moved, **chosen)
         click.echo(f"{printable(path)} ({path.stat().st_size / 1e6:.1f} MB, {len(traced.main)} tokens)")

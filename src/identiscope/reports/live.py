@@ -6,7 +6,6 @@ from typing import Any
 
 import xarray as xr
 
-from identiscope.asking.ask import ask
 from identiscope.capture import Model, Trace, trace
 from identiscope.capture.inputs import token_row
 from identiscope.capture.tokenizing import tokenize
@@ -14,7 +13,7 @@ from identiscope.capture.words import precision_in_words
 from identiscope.errors import InputError
 from identiscope.linalg.jacobian.forward_mode import told_of_waiting
 from identiscope.progress import Progress, tell
-from identiscope.reports.reporting import place_of, report_page
+from identiscope.reports.reporting import ask_beside, report_page, shown_attention
 from identiscope.views.page.attention_section import with_attention_of
 from identiscope.views.page.data import Page
 from identiscope.views.page.results import with_result
@@ -103,15 +102,14 @@ def _result(name: str, page: Page, traced: Trace, question: Question, progress: 
         # Said again, since it may have been waited for another.
         tell(progress, words, done, total)
 
-    options: dict[str, Any] = {"mode": "estimate", "probes": question.directions}
-    if name != ATTRIBUTION:
-        heads: Any = page.section(HEADS)["data"]
-        start, layer = heads["start"], heads["layers"][0]
-        place = (start["layer"], start["head"]) if start else (layer["layer"], layer["heads"][0])
-        options = place_of(name, place, {"attention": question.attention})
+    options: dict[str, Any] = {"mode": "estimate", "probes": question.directions} if name == ATTRIBUTION else {}
+    heads: Any = page.section(HEADS)["data"]
+    start, layer = heads["start"], heads["layers"][0]
+    place = (start["layer"], start["head"]) if start else (layer["layer"], layer["heads"][0])
+    shown = shown_attention(traced, attention=question.attention)
     tell(progress, words, 0, 1)
     with told_of_waiting(lambda: tell(progress, f"waiting for another {ATTRIBUTION}", 0, 1)):
-        return ask(name, traced, progress=moved, **options)
+        return ask_beside(name, traced, place, shown, moved, **options)
 
 
 def _with_more(base: Page, traced: Trace, question: Question, progress: Progress) -> Page:

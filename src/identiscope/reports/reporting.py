@@ -1,5 +1,6 @@
 """From a model and a text to a page: the analysis, its verdict in words, and the maps, for a report or a notebook."""
 
+import inspect
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -7,14 +8,13 @@ from typing import Any, Literal
 import numpy as np
 import xarray as xr
 
-from identiscope.asking.ask import ask
+from identiscope.asking.ask import ask, function_of
 from identiscope.asking.maps import attention_maps
 from identiscope.capture import Trace, load, trace
 from identiscope.capture.streams import CROSS, DECODER, ENCODER
 from identiscope.errors import InputError
 from identiscope.judge.verdict import Verdict, verdict
 from identiscope.methods.fields import chosen_sites
-from identiscope.methods.kinds import CHOICES
 from identiscope.methods.registry import method
 from identiscope.progress import Progress, say, tell
 from identiscope.reports.layer_arrays import report_layers
@@ -89,9 +89,9 @@ def report_page(
     trace and shown, too.
     progress(done, total) is called as the work goes on, for each part of it from the beginning.
     """
-    attention = attention if attention is not None or stream is not None else traced.kinds[0]
-    sites = chosen_sites(traced, layers, attention, stream)
-    where: dict[str, Any] = {"attention": attention, "stream": stream}
+    shown = shown_attention(traced, layers, attention, stream)
+    where = {name: shown[name] for name in ("attention", "stream")}
+    sites = chosen_sites(traced, **shown)
     said: Verdict | None = None
     shares: Shares = {}
     if with_verdict:
@@ -127,7 +127,7 @@ def report_page(
         notes=_notes(traced, len(heads), len(cells)),
     )
     section = attention_section(
-        report_layers(traced, layers=layers, **where),
+        report_layers(traced, **shown),
         queries.tokens,
         None if keys is queries else keys.tokens,
         canonical=maps,
@@ -140,15 +140,44 @@ def report_page(
     of = (sites[0].layer, sites[0].heads[0]) if first is None else first[:2]
     for done, name in enumerate(methods):
         tell(progress, name.replace("_", " "), done, len(methods))
-        asked.append(ask(name, traced, **place_of(name, of, where)))
+        asked.append(ask_beside(name, traced, of, shown))
     return with_results(page.with_section(section), [*results, *asked])
 
 
-def place_of(name: str, place: tuple[int, int], where: Mapping[str, Any]) -> dict[str, Any]:
-    """Where a method is asked: in the attention that the page is about, and of this (layer, head) if it is of one."""
+def shown_attention(
+    traced: Trace, layers: Sequence[int] | None = None, attention: str | None = None, stream: str | None = None
+) -> dict[str, Any]:
+    """Which attention a page shows, as options: its layers, its kind (the first by default), whose queries."""
+    attention = attention if attention is not None or stream is not None else traced.kinds[0]
+    site = chosen_sites(traced, layers, attention, stream)[0]
+    return {"layers": layers, "attention": site.kind, "stream": site.query_stream}
+
+
+def ask_beside(
+    name: str,
+    traced: Trace,
+    place: tuple[int, int],
+    shown: Mapping[str, Any],
+    progress: Progress | None = None,
+    **options: Any,
+) -> xr.Dataset:
+    """What a method says of the attention that a page shows, or of this (layer, head) if it is of one head.
+
+    What explains an outcome is asked of the stream that the outcome is read from, whatever attention is shown.
+    """
     one = method(name)
-    known = {"layer": place[0], "head": place[1], **where}
-    return {option: known[option] for option in CHOICES[one.family.scope] if option in known}
+    taken = inspect.signature(function_of(name)).parameters
+    known = {"layer": place[0], "head": place[1], **shown}
+    if one.family.scope == "trace":
+        if "outcome" in taken:
+            del known["stream"]
+        if "layer" not in one.axes:
+            del known["layers"]
+    where = {option: value for option, value in known.items() if option in taken}
+    result = ask(name, traced, progress=progress, **where, **options)
+    if shown["layers"] is not None and one.family.scope == "trace" and "layers" not in where:
+        result.attrs["says"] += ". The choice of layers makes no difference to it."
+    return result
 
 
 def _which(traced: Trace, kind: str) -> str:

@@ -49,9 +49,7 @@ def section_of(result: xr.Dataset) -> Section:
         for kind in (None if several else KINDS.get(str(attributes.get("kind"))), *WITHOUT_KIND):
             made = None if kind is None else kind.make(result)
             if kind is not None and made is not None:
-                said = str(attributes.get("says", kind.says))
-                if isinstance(attributes.get("texts"), int):
-                    said += f" From {attributes['texts']} texts."
+                said = _said(result, str(attributes.get("says", kind.says)))
                 return Section(kind.drawn, kind.title or title, said, *made, name=method)
         if _has(result, ("mean", "deviation"), "column", "layer", "head", finite=False) or _has(
             result, ("mean", "deviation"), "column", "layer", finite=False
@@ -66,8 +64,17 @@ def plain_section(result: xr.Dataset) -> Section:
     """A result as its picture and its tables, whatever it is."""
     method = str(result.attrs.get("method", "result"))
     data, told = plain_data(result)
-    said = " ".join(filter(None, [str(result.attrs.get("says", "")), told]))
+    said = " ".join(filter(None, [_said(result, str(result.attrs.get("says", ""))), told]))
     return Section("plain", method.replace("_", " ").capitalize(), said, data, name=method)
+
+
+def _said(result: xr.Dataset, says: str) -> str:
+    """What is said of a result, with the texts that it is from, and its side of a model that has two."""
+    texts, stream = result.attrs.get("texts"), result.attrs.get("stream")
+    more = [f"From {texts} texts."] if isinstance(texts, int) else []
+    more += [f"Of the {stream}."] if stream in ("encoder", "decoder") else []
+    ended = f"{says.rstrip('.')}." if says and more else says
+    return " ".join(filter(None, [ended, *more]))
 
 
 def _has(result: xr.Dataset, names: tuple[str, ...], *axes: str, finite: bool = True) -> bool:
