@@ -15,7 +15,7 @@ import identiscope
 from identiscope.cli import main
 from identiscope.papers.heads.claims import head_claims
 from identiscope.papers.heads.gender import DIRECTIONS, biased_heads, gender_study, read_templates
-from identiscope.runs.heads.means import Means
+from identiscope.runs.heads.means import ClusteredMeans, Means
 from identiscope.runs.heads.survey import HeadSurvey
 from identiscope.runs.heads.traced import own_sites
 from identiscope.stats.simultaneous_interval import simultaneous_interval
@@ -165,7 +165,7 @@ def test_differences_by_gender_are_those_of_the_weights(tmp_path: Path, minilm: 
         # Of fewer tokens than channels every row is determined: nothing else gives the same output.
         for end in ("lower", "upper"):
             np.testing.assert_allclose(study[f"interval_{way}_{end}"], study[way], atol=1e-6)
-        assert bool((study[f"{way}_templates"] == 2).all())
+        assert bool((study[f"{way}_templates"] == 2).all()) and bool((study[f"{way}_occupations"] == 2).all())
     assert study["states"].sizes == {"layer": 6}
 
 
@@ -218,10 +218,67 @@ def test_the_command_reads_both_kinds_of_templates(tmp_path: Path) -> None:
         findings = {row["finding"]: row for row in csv.DictReader(file)}
     said = findings["some heads attend between pronoun and occupation by gender, in winobias"]
     # Three times the same template differ by nothing but rounding from each other, and the words are unknown ones.
-    assert "pro less anti: from pronoun to occupation" in said["came out"] and "(3 templates" in said["came out"]
-    assert "male less female: from pronoun to occupation" in str(findings) and "(2 templates" in str(findings)
+    assert (
+        "pro less anti: from pronoun to occupation" in said["came out"]
+        and "(3 templates of 1 occupations" in said["came out"]
+    )
+    assert "male less female: from pronoun to occupation" in str(findings) and "(2 templates of 1 occupations" in str(
+        findings
+    )
     page = (tmp_path / "out" / "index.html").read_text(encoding="utf-8")
     assert "By gender: winobias" in page and "winobias_to_occupation" in page and "From occupation to pronoun" in page
+
+
+def test_errors_of_clusters_are_those_of_clusters_drawn_anew() -> None:
+    """Against the formula in plain loops, and against drawing them: of other sizes, some texts without number."""
+    generator = np.random.default_rng(0)
+    clusters = [str(cluster) for cluster in range(30) for _ in range(1 + cluster % 4)]
+    shifts = generator.normal(size=30)
+    values = np.array([shifts[int(cluster)] for cluster in clusters]) + 0.3 * generator.normal(size=len(clusters))
+    values[[3, 42]] = np.nan
+    means = ClusteredMeans()
+    for value, cluster in zip(values, clusters, strict=True):
+        means.add(np.array([value]), cluster)
+    sums = {cluster: [v for v, c in zip(values, clusters, strict=True) if c == cluster and np.isfinite(v)]
+            for cluster in dict.fromkeys(clusters)}  # fmt: skip
+    count = sum(map(len, sums.values()))
+    mean = sum(map(sum, sums.values())) / count
+    squares = sum(sum(value - mean for value in each) ** 2 for each in sums.values())
+    assert means.mean[0] == pytest.approx(mean)
+    assert means.error[0] == pytest.approx((30 / 29 * squares) ** 0.5 / count)
+    assert (means.count[0], means.clusters[0]) == (count, 30)
+    totals, counts = np.array([sum(each) for each in sums.values()]), np.array([len(each) for each in sums.values()])
+    drawn = generator.integers(30, size=(4000, 30))
+    assert means.error[0] == pytest.approx(np.std(totals[drawn].sum(1) / counts[drawn].sum(1)), rel=0.1)
+    # With one text in each cluster it is the usual error.
+    alone, usual = ClusteredMeans(), Means()
+    for number, value in enumerate(values):
+        alone.add(np.array([value]), str(number))
+        usual.add(np.array([value]))
+    assert alone.error[0] == pytest.approx(usual.error[0])
+    assert np.isnan(_clustered(np.ones((3, 1)), ["a"] * 3).error).all()
+
+
+def _clustered(values: np.ndarray, clusters: list[str]) -> ClusteredMeans:
+    means = ClusteredMeans()
+    for value, cluster in zip(values, clusters, strict=True):
+        means.add(value, cluster)
+    return means
+
+
+def test_templates_of_one_occupation_are_not_independent() -> None:
+    """A null model: occupations differ by chance, their templates hardly. Of templates taken as independent most
+    intervals of 95 % are wrong; with occupations drawn anew about one in twenty is."""
+    generator = np.random.default_rng(0)
+    occupations = [str(number) for number in range(12) for _ in range(1 + 2 * (number % 4))]
+    rows = np.array([int(one) for one in occupations])
+    values = generator.normal(size=(12, 2000))[rows] + 0.3 * generator.normal(size=(len(rows), 2000))
+    clustered = _clustered(values, occupations)
+    low, high = simultaneous_interval(clustered.mean, clustered.error, clustered.clusters, 1)
+    wrong = float(((low > 0) | (high < 0)).mean())
+    alone = _clustered(values, [str(number) for number in range(len(rows))])
+    low, high = simultaneous_interval(alone.mean, alone.error, alone.clusters, 1)
+    assert wrong < 0.1 < 0.2 < float(((low > 0) | (high < 0)).mean())
 
 
 def test_few_templates_promise_little() -> None:

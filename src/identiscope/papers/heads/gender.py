@@ -26,7 +26,7 @@ from identiscope.files import printable, reading
 from identiscope.linalg.devices import as_numpy
 from identiscope.progress import Progress, tell
 from identiscope.results import make_result
-from identiscope.runs.heads.means import Means
+from identiscope.runs.heads.means import ClusteredMeans
 from identiscope.runs.heads.traced import both_of, evenly, own_sites
 from identiscope.stats.simultaneous_interval import simultaneous_interval
 from identiscope.views.plots.figures import Claim
@@ -129,9 +129,10 @@ def gender_study(
     model: Model, templates: Sequence[Template], *, intervals: int = 8, progress: Progress | None = None
 ) -> xr.Dataset:
     """Mean differences of the weight from the pronoun to the occupation, `to_occupation` [layer, head], and the other
-    way, `to_pronoun`, each with its standard error over templates, its paired interval over these (`_low`, `_high`:
-    Student's, 95 % for all heads and both ways together), and `_templates`, how many there are. `simplex_`: the same
-    of the maps that no rewriting changes.
+    way, `to_pronoun`, each with its standard error, its paired interval (`_low`, `_high`: Student's, 95 % for all heads
+    and both ways together), and how many `_templates` and `_occupations` there are. Templates with the same occupation
+    are not independent: errors are of occupations drawn anew, each with all of its templates. `simplex_`: the same of
+    the maps that no rewriting changes.
 
     `interval_…_lower` and `_upper`: what the difference could be while all outputs stay what they are; how far below
     and above it that lies is the mean over `intervals` of the templates, which leaves the `_error` open. `states`
@@ -139,10 +140,10 @@ def gender_study(
     token has each template one way alone, from the word that comes later.
     """
     chosen = set(evenly(len(templates), intervals)) if intervals else set()
-    sums: dict[str, Means] = {}
-    states, layers, heads = Means(), [0], [0]
+    sums: dict[str, ClusteredMeans] = {}
+    states, layers, heads = ClusteredMeans(), [0], [0]
     for number, template in enumerate(templates):
-        sides = []
+        sides, occupation = [], template.occupation.lower()
         for text, other in ((template.first, template.second), (template.second, template.first)):
             traced = trace(model, text)
             sides.append((traced, _places(traced, text, other, template.occupation)))
@@ -154,15 +155,16 @@ def gender_study(
                 continue
             first, second = (_weights(own, one.of(direction)) for own, (_, one) in zip(maps, sides, strict=True))
             for kind, values in zip(("", "simplex_"), first - second, strict=True):
-                sums.setdefault(f"{kind}{direction}", Means()).add(values)
+                sums.setdefault(f"{kind}{direction}", ClusteredMeans()).add(values, occupation)
             if number in chosen:
                 low, high = (_bounds(traced, one.of(direction)) for traced, one in sides)
                 # Rows of two texts are free of each other: the least of one meets the most of the other.
                 now, bounds = low[0] - high[0], (low[1] - high[2], low[2] - high[1])
                 for end, values in zip(("lower", "upper"), bounds, strict=True):
-                    sums.setdefault(f"interval_{direction}_{end}", Means()).add(values - now)
+                    name = f"interval_{direction}_{end}"
+                    sums.setdefault(name, ClusteredMeans()).add(values - now, occupation)
         cosines = [_cosines(traced, one) for traced, one in sides]
-        states.add(cosines[0] - cosines[1])
+        states.add(cosines[0] - cosines[1], occupation)
         tell(progress, "templates", number + 1, len(templates))
     if not sums:
         raise InputError("no templates were given; expected at least one.")
@@ -171,10 +173,11 @@ def gender_study(
         of = re.fullmatch("interval_(.*)_(?:lower|upper)", name)
         numbers = {"": means.mean + (sums[of[1]].mean if of else 0.0), "_error": means.error}
         if name.removeprefix("simplex_") in DIRECTIONS:
-            ends = simultaneous_interval(means.mean, means.error, means.count, len(DIRECTIONS) * means.mean.size)
-            numbers |= {"_low": ends[0], "_high": ends[1], "_templates": means.count}
+            ends = simultaneous_interval(means.mean, means.error, means.clusters, len(DIRECTIONS) * means.mean.size)
+            numbers |= {"_low": ends[0], "_high": ends[1]}
+            numbers |= {"_templates": means.count, "_occupations": means.clusters}
         arrays |= {f"{name}{end}": (("layer", "head"), values) for end, values in numbers.items()}
-    ends = simultaneous_interval(states.mean, states.error, states.count, states.mean.size)
+    ends = simultaneous_interval(states.mean, states.error, states.clusters, states.mean.size)
     for end, values in {"": states.mean, "_error": states.error, "_low": ends[0], "_high": ends[1]}.items():
         arrays[f"states{end}"] = (("layer",), values)
     facts = {"model": model.name, "templates": len(templates), "contrast": templates[0].contrast,
@@ -219,9 +222,9 @@ def gender_claim(study: xr.Dataset, source: str) -> Claim:
         found += int(sure.sum())
         values, errors = study[direction].values, study[f"{direction}_error"].values
         place = np.unravel_index(int(np.nanargmax(np.abs(values))), values.shape)
-        count = int(study[f"{direction}_templates"].max())
-        part = f"{words} {int(sure.sum())} of {sure.size} heads ({count} templates; largest {values[place]:+.3f} ±"
-        part += f" {errors[place]:.3f}), {int((sure & real).sum())} of them in the map that no rewriting changes too"
+        part = f"{words} {int(sure.sum())} of {sure.size} heads ({how_many(study, direction)}; largest"
+        part += f" {values[place]:+.3f} ± {errors[place]:.3f}), {int((sure & real).sum())} of them in the map that no"
+        part += " rewriting changes too"
         if known:
             part += f"; of {int((sure & ~fixed).sum())} the outputs leave the sign open"
         said.append(part)
@@ -231,16 +234,22 @@ def gender_claim(study: xr.Dataset, source: str) -> Claim:
         statement=f"some heads attend between pronoun and occupation by gender, in {source}",
         source="Li et al. 2021",
         published="attention of gendered words and occupations is compared (a difference: expected, not measured)",
-        rule="the paired interval of the mean difference over templates (Student's, 95 % for all heads and both ways"
-        " together) is off zero in at least one head; what outputs leave open is of"
+        rule="the paired interval of the mean difference (Student's over occupations, each with all of its templates;"
+        " 95 % for all heads and both ways together) is off zero in at least one head; what outputs leave open is of"
         f" {study.attrs['with_intervals']} templates",
         here=f"{here} layers",
         holds=True if found else None,
     )
 
 
+def how_many(study: xr.Dataset, direction: str) -> str:
+    """What the numbers of one way are of, in words."""
+    counts = (int(study[f"{direction}_{of}"].max()) for of in ("templates", "occupations"))
+    return "{} templates of {} occupations".format(*counts)
+
+
 def biased_heads(study: xr.Dataset, direction: str) -> dict[str, Any]:
-    """Of one way [layer, head]: `sure`, the interval over templates is off zero; `real`, that of the map that no
+    """Of one way [layer, head]: `sure`, the paired interval is off zero; `real`, that of the map that no
     rewriting changes is, with the same sign; `fixed`, what it could be with the same outputs has one sign (on the
     templates that have bounds; `known`: whether any has)."""
     off = [

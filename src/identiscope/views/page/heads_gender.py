@@ -5,7 +5,7 @@ from html import escape
 import numpy as np
 import xarray as xr
 
-from identiscope.papers.heads.gender import DIRECTIONS, biased_heads
+from identiscope.papers.heads.gender import DIRECTIONS, biased_heads, how_many
 
 
 def of_grid(study: xr.Dataset, name: str) -> xr.Dataset:
@@ -27,7 +27,8 @@ def gender_section(study: xr.Dataset, name: str, most: int = 12) -> str:
     parts = [
         f"<h2>By gender: {escape(name)}</h2><p class='quiet'>Weight in one text less that in the other"
         f" ({escape(study.attrs['contrast'])}), mean over templates with its paired interval (95 % for all heads and"
-        " both ways together); the same in the maps that no rewriting changes; and between what it could lie while all"
+        " both ways together; occupations are drawn anew, each with all of its templates); the same in the maps that no"
+        " rewriting changes; and between what it could lie while all"
         f" outputs stay what they are (by {study.attrs['with_intervals']} of the templates). A word of several tokens:"
         " weights to it are added up, those from it averaged.</p>"
     ]
@@ -45,7 +46,7 @@ def gender_section(study: xr.Dataset, name: str, most: int = 12) -> str:
 def _table(study: xr.Dataset, way: str, most: int) -> str:
     found = biased_heads(study, way)
     sure, values = found["sure"], study[way].values
-    said = f"<p>{int(sure.sum())} of {sure.size} heads differ ({int(study[f'{way}_templates'].max())} templates)"
+    said = f"<p>{int(sure.sum())} of {sure.size} heads differ ({how_many(study, way)})"
     if found["known"]:
         said += f"; of {int((sure & found['fixed']).sum())} of these the outputs determine the sign"
     order = [place for place in np.argsort(-np.abs(np.nan_to_num(values)).ravel()) if sure.ravel()[place]][:most]
