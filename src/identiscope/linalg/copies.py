@@ -50,6 +50,44 @@ def merged_squares(raw: Tensor, kept: Tensor, groups: Tensor, places: Tensor | N
     return null, whole
 
 
+def group_sums(values: Tensor, groups: Tensor) -> Tensor:
+    """The rows of values [head, key, column] added up by group, [head, group, column]; groups [head, key].
+
+    >>> group_sums(torch.tensor([[[1.0], [2.0], [4.0]]]), torch.tensor([[0, 1, 0]]))[0, :, 0]
+    tensor([5., 2.])
+    """
+    heads, _, columns = values.shape
+    found = values.new_zeros(heads, int(groups.max()) + 1, columns)
+    if values.device.type == "cpu":
+        from identiscope.linalg.copies_compiled import group_rows
+
+        group_rows(values.contiguous().numpy(), groups.numpy(), found.numpy())
+        return found
+    return found.scatter_add_(1, groups.to(values.device)[..., None].expand(-1, -1, columns), values)
+
+
+def merged_kept_squares(raw: Tensor, kept: Tensor, groups: Tensor, places: Tensor) -> Tensor:
+    """The same as `merged_squares`, [2, head, row], of k whose columns are added up before: kept [head, row, group].
+
+    groups [head, key] and places [head, row] are on the CPU.
+
+    >>> raw, kept = torch.tensor([[[0.5, 0.25, 0.25]]]), torch.tensor([[[0.5, 0.5]]])
+    >>> merged_kept_squares(raw, kept, torch.tensor([[0, 1, 1]]), torch.tensor([[0]]))[:, 0, 0]
+    tensor([0.0000, 0.5000], dtype=torch.float64)
+    """
+    heads, rows, _ = kept.shape
+    if raw.device.type == "cpu":
+        from identiscope.linalg.copies_compiled import kept_squares
+
+        found = torch.empty(2, heads, rows, dtype=torch.float64)
+        kept_squares(raw.numpy(), places.numpy(), kept.numpy(), groups.numpy(), found.numpy())
+        return found
+    chosen = raw.gather(1, places.to(raw.device)[..., None].expand(-1, -1, raw.shape[2]))
+    into = groups.to(raw.device)[:, None].expand_as(chosen)
+    whole = torch.zeros_like(kept, dtype=torch.float64).scatter_add_(2, into, chosen.double())
+    return torch.stack([whole - kept.double(), whole]).square().sum(-1)
+
+
 @dataclass(frozen=True, eq=False)
 class MergedSums:
     """‖A∥S‖² and ‖AS‖² of each head, [sum, head], over the rows that `rows` [row] names; groups [key] of equal keys."""

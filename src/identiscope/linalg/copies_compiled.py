@@ -34,3 +34,35 @@ def group_squares(
                 squares += null[place] * null[place]
                 total += whole[place] * whole[place]
             found[0, head, row], found[1, head, row] = squares, total
+
+
+@compiled
+def group_rows(values: NDArray[Any], groups: NDArray[np.int64], found: NDArray[Any]) -> None:
+    """Add the rows of `values` [head, key, column] to those of `found` [head, group, column]; groups [head, key]."""
+    heads, keys, _ = values.shape
+    for head in range(heads):
+        for key in range(keys):
+            found[head, groups[head, key]] += values[head, key]
+
+
+@compiled
+def kept_squares(
+    raw: NDArray[Any], places: NDArray[np.int64], kept: NDArray[Any], groups: NDArray[np.int64], found: Numbers
+) -> None:
+    """The same as `group_squares`, of `kept` [head, row, group] whose columns have been added up before."""
+    heads, rows, count = kept.shape
+    keys = groups.shape[1]
+    whole = np.zeros(count)
+    for head in range(heads):
+        group = groups[head]
+        for row in range(rows):
+            whole[:] = 0.0
+            weights, left = raw[head, places[head, row]], kept[head, row]
+            for key in range(keys):
+                whole[group[key]] += weights[key]
+            squares, total = 0.0, 0.0
+            for place in range(count):
+                null = whole[place] - left[place]
+                squares += null * null
+                total += whole[place] * whole[place]
+            found[0, head, row], found[1, head, row] = squares, total

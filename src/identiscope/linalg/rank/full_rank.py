@@ -111,16 +111,29 @@ def independent_rows(values: Tensor, lengths: Tensor, heads: HeadProducts, preci
     """
     group = len(heads.product) // values.shape[1]
     spread = values if group == 1 else values.repeat_interleave(group, 1)
-    gram = spread @ heads.product @ spread.mT
+    trace, least = _traces(spread @ heads.factor.triangle.mT, lengths)
+    cutoff = _cutoffs(lengths, values.shape[-1], heads.factor.model, precision).square()
+    proven: Tensor = cutoff * trace * least < 1
+    return proven
+
+
+def _traces(rows: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+    """Of G = T·Tᵀ the trace, and that of its inverse, infinite where there is none; T [text, head, key, channel]."""
+    texts, heads, keys, _ = rows.shape
+    if rows.device.type == "cpu":
+        from identiscope.linalg.rank.full_rank_compiled import inverse_squares
+
+        found = rows.new_empty(2, texts * heads)
+        of_heads = lengths.repeat_interleave(heads)
+        inverse_squares(rows.flatten(0, 1).contiguous().numpy(), of_heads.numpy(), *found.numpy())
+        return found[0].view(texts, heads), found[1].view(texts, heads)
+    gram = rows @ rows.mT
     trace = gram.diagonal(dim1=-2, dim2=-1).sum(-1)
     # Behind a text's end: a row like the others on average, orthogonal to them, which the bound survives.
-    beyond = (torch.arange(values.shape[2], device=values.device) >= lengths[:, None]).double()
+    beyond = (torch.arange(keys, device=rows.device) >= lengths[:, None]).double()
     gram = gram + torch.diag_embed(beyond[:, None] * (trace / lengths[:, None])[..., None])
     lower, failed = torch.linalg.cholesky_ex(gram)
-    least = _inverse(lower, failed).square().sum((-2, -1))
-    cutoff = _cutoffs(lengths, values.shape[-1], heads.factor.model, precision).square()
-    proven: Tensor = (failed == 0) & (cutoff * trace * least < 1)
-    return proven
+    return trace, torch.where(failed == 0, _inverse(lower, failed).square().sum((-2, -1)), torch.inf)
 
 
 def _inverse(lower: Tensor, failed: Tensor) -> Tensor:

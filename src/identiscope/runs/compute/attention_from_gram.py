@@ -21,7 +21,7 @@ from identiscope.linalg.rank.projection_factor import ProjectionFactor
 from identiscope.linalg.tolerance import VARIANCE_FLOOR
 from identiscope.runs.compute.batch_tokens import BatchTokens
 from identiscope.runs.compute.gram_part import GramPart, RawText, parts, raw_text
-from identiscope.runs.compute.merged_from_gram import KeptRows
+from identiscope.runs.compute.merged_from_gram import kept_rows
 from identiscope.runs.compute.text_sums import tokens_columns
 
 
@@ -92,9 +92,8 @@ def _raw_and_effective(part: GramPart, layer: HeadProducts, precision: torch.dty
         along, direction = _along_ones(part, basis, left, heads)
         more = (found.simplex_rank > channels)[..., None]
         along, direction = torch.where(more, along, 0), torch.where(more, direction, 0)
-        dtype = part.query.dtype
-        kept = (torch.cat([of, one[..., None]], -1).to(dtype) for of, one in ((left, along), (right, direction)))
-        raw = raw_text(part, KeptRows(*kept))
+        both = (torch.cat([of, one[..., None]], -1) for of, one in ((left, along), (right, direction)))
+        raw = raw_text(part, kept_rows(part.merged, *both, part.query.dtype))
         # What the keys receive from all rows together.
         received = (right @ left.sum(2)[..., None])[..., 0]
         with_ones = received + direction * along.sum(-1, keepdim=True)

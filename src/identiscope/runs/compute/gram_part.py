@@ -46,10 +46,21 @@ class GramPart:
         """[text, token] in float64: one up to a text's end, then zero."""
         return (torch.arange(self.query.shape[2], device=self.lengths.device) < self.lengths[:, None]).double()
 
+    @cached_property
+    def _scaled(self) -> Tensor:
+        """The query times the scale: it is smaller than the logits."""
+        return self.query * self.scale
+
+    @cached_property
+    def seen(self) -> Tensor:
+        """How many keys each row sees, [text, head, row] on the CPU: a row behind a text's end sees nothing."""
+        heads, tokens = self.query.shape[1:3]
+        inside = torch.arange(tokens) < self.lengths_here[:, None]
+        return torch.where(inside, self.lengths_here[:, None], 0)[:, None].repeat(1, heads, 1)
+
     def logits(self, texts: slice, heads: slice, rows: slice) -> Tensor:
         """Logits [text, head, row, key] of some texts, heads and rows."""
-        # The smaller factor is scaled.
-        logits: Tensor = (self.query[texts, heads, rows] * self.scale) @ self.key[texts, heads].mT
+        logits: Tensor = self._scaled[texts, heads, rows] @ self.key[texts, heads].mT
         if self.softcap is not None:
             logits = torch.tanh(logits / self.softcap) * self.softcap
         if self.position is not None:
@@ -170,12 +181,8 @@ def _sums_compiled(part: GramPart, some: slice, of: slice, rows: slice, received
     """Weights [text, head, row, key], and their entropy in nats, own weight and spread, [3, text, head]."""
     cells = part.logits(some, of, rows).contiguous()
     texts, heads = cells.shape[:2]
-    lengths = part.lengths_here[some]
-    # Rows behind a text's end see nothing.
-    seen = torch.where(torch.arange(rows.start, rows.stop) < lengths[:, None], lengths[:, None], 0)
-    sums = softmax_in_place(
-        cells.flatten(0, 1), seen.repeat_interleave(heads, 0), received=received[some, of].flatten(0, 1)
-    )
+    seen = part.seen[some, of, rows].flatten(0, 1)
+    sums = softmax_in_place(cells.flatten(0, 1), seen, received=received[some, of].flatten(0, 1))
     own = cells.diagonal(rows.start, dim1=-2, dim2=-1).double().sum(-1)
     return cells, torch.stack([sums.entropy.sum(-1).view(texts, -1), own, sums.spread.sum(-1).view(texts, -1)])
 
