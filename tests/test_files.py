@@ -146,6 +146,34 @@ def test_several_files_that_somebody_else_writes(tmp_path: Path, umask: int) -> 
     assert names(tmp_path) == ["inside", "one"]
 
 
+def test_a_directory_that_was_not_there_is_whole_or_is_not_there(tmp_path: Path, umask: int) -> None:
+    place = tmp_path / "on" / "the way" / "new"
+
+    def fill(error: BaseException | None) -> None:
+        with filling(place) as aside:
+            (aside / "one").write_bytes(b"half")
+            assert not place.exists()
+            if error is not None:
+                raise error
+
+    for error in (OSError(errno.ENOSPC, "No space left on device"), KeyboardInterrupt(), RuntimeError("a mistake")):
+        with pytest.raises((InputError, KeyboardInterrupt, RuntimeError)):
+            fill(error)
+        assert names(tmp_path) == []
+    (tmp_path / "on").mkdir()
+    with pytest.raises(RuntimeError):
+        fill(RuntimeError("a mistake"))
+    assert names(tmp_path) == ["on"] and names(tmp_path / "on") == []
+    fill(None)
+    assert names(place.parent) == ["new"] and names(place) == ["one"]
+    assert stat.S_IMODE(place.stat().st_mode) == 0o777 & ~umask
+    with pytest.raises(InputError, match="is a file; give a directory"), filling(place / "one"):
+        pass
+    with pytest.raises(InputError, match="is a file; give a directory"), filling(place / "one" / "inside"):
+        pass
+    assert names(place) == ["one"]
+
+
 def test_what_is_no_matter_of_the_system_is_passed_on(tmp_path: Path) -> None:
     for error in (RuntimeError("a mistake"), ValueError("a mistake"), KeyboardInterrupt()):
         with pytest.raises(type(error)), saying(tmp_path):

@@ -149,28 +149,42 @@ def make_directory(path: str | Path) -> Path:
 
 @contextmanager
 def filling(directory: str | Path) -> Iterator[Path]:
-    """An empty directory inside of one, for whoever writes several files by itself; all are moved up at the end.
+    """An empty directory aside, for whoever writes several files by itself; they are in `directory` at the end.
 
-    They have the mode that the umask gives, whoever wrote them, and nothing of them is left where the block fails.
+    One that is not there yet comes into being by that, whole, and one that is there is added to. Files have the mode
+    that the umask gives, whoever wrote them. Nothing is left where the block fails, nor of directories on the way.
 
     >>> with filling("checkpoint") as aside:
     ...     model.save_pretrained(aside)
     """
-    with saying(directory):
-        aside = Path(directory) / f"{ASIDE}{secrets.token_hex(8)}"
-        aside.mkdir()
+    place = Path(directory)
+    with saying(place):
+        made = [one for one in (place, *place.parents) if not one.exists()]
+        beside = place.parent if made else place
+        aside = beside / f"{ASIDE}{secrets.token_hex(8)}"
         try:
+            make_directory(beside)
+            aside.mkdir()
             yield aside
             mode = stat.S_IMODE(aside.stat().st_mode) & 0o666
             for path in aside.rglob("*"):
                 if path.is_file():
                     path.chmod(mode)
                 flush(path)
-            for path in sorted(aside.iterdir()):
-                path.rename(aside.parent / path.name)
-            flush(aside.parent)
-        finally:
+            if made:
+                flush(aside)
+                aside.rename(place)
+            else:
+                for path in sorted(aside.iterdir()):
+                    path.rename(place / path.name)
+            flush(beside)
+        except BaseException:
             shutil.rmtree(aside, ignore_errors=True)
+            for one in made[1:]:
+                with suppress(OSError):  # what somebody else has put there since stays
+                    one.rmdir()
+            raise
+        shutil.rmtree(aside, ignore_errors=True)
 
 
 @contextmanager

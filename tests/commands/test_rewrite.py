@@ -1,11 +1,14 @@
 """`identiscope rewrite`: a model that is saved computes what it did, and nothing is written of what is refused."""
 
+import errno
 from pathlib import Path
 
+import pytest
 import torch
 from click.testing import CliRunner
 
 import identiscope
+from identiscope.capture.rewriting.rewriting import Rewritten
 from identiscope.cli import main
 from tiny_text_model import save_tiny, words
 
@@ -33,6 +36,17 @@ def test_what_is_refused_leaves_nothing_behind(tmp_path: Path) -> None:
         done = CliRunner().invoke(main, ["rewrite", str(folder), how, "-o", str(out)])
         assert done.exit_code != 0 and words_of_it in str(done.exception)
         assert not out.exists()
+
+    # Saving fails midway, as on a full disk.
+    def save(self: object, place: Path) -> None:
+        (place / "config.json").write_bytes(b"{")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(Rewritten, "save_pretrained", save)
+        done = CliRunner().invoke(main, ["rewrite", str(folder), "value_bias", "-o", str(out)])
+    assert "the disk is full" in str(done.exception)
+    assert [one.name for one in tmp_path.iterdir()] == ["model"]
     out.mkdir()
     (out / "mine.txt").write_text("mine")
     done = CliRunner().invoke(main, ["rewrite", str(folder), "value_bias", "-o", str(out)])

@@ -31,13 +31,13 @@ def rewrite(model: str, how: str, out: Path, seed: int, **loading: Any) -> None:
     from identiscope.capture.rewriting.rewriting import names_of
     from identiscope.capture.rewriting.rewriting import rewrite as rewritten
     from identiscope.errors import InputError
-    from identiscope.files import filling, make_directory, printable
+    from identiscope.files import filling, printable
 
     names_of(how)
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise InputError(f"{printable(out)} is there already, and not empty; name another directory.")
     made = rewritten(load(model, **loading), how, seed)
-    with filling(make_directory(out)) as aside:
+    with filling(out) as aside:
         made.save_pretrained(aside)
     elsewhere = "residual_permutation" in made.how and made.module is made.module.base_model
     click.echo(
