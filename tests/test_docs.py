@@ -1,6 +1,7 @@
 """Generated pages are up to date, and links between pages lead somewhere."""
 
 import importlib.util
+import json
 import re
 import runpy
 import subprocess
@@ -124,6 +125,22 @@ def test_the_page_on_adding_a_method_is_true(tmp_path: Path, monkeypatch: pytest
     matplotlib.use("Agg")
     runpy.run_path(str(own_file), {"trace": contract.trace(contract.CASES["more"])})
     plt.close("all")
+
+
+def test_two_runs_of_the_judge_are_joined_if_they_are_of_the_same_texts() -> None:
+    """The page that is shown has both, and what the other run said is not touched."""
+    joined = runpy.run_path(str(PROJECT / "docs" / "judge_run.py"))["joined"]
+    whole = json.loads((PROJECT / "docs" / "judge" / "minilm" / "judge.json").read_text(encoding="utf-8"))
+    tests = {test["name"]: test for test in whole["tests"]}
+    assert {"planted", "null", "gauge", "redrawn", "erasure", "causal"} == tests.keys()
+    null = whole | {"tests": [tests["null"]]}
+    others = whole | {"tests": [test for name, test in tests.items() if name != "null"]}
+    assert joined(null, others) == joined(others, null) == whole
+    newer = tests["null"] | {"passes": -1.0}
+    assert joined(whole | {"tests": [newer]}, whole)["tests"] == [newer if one == tests["null"] else one
+                                                                  for one in whole["tests"]]  # fmt: skip
+    with pytest.raises(AssertionError, match="texts is 15, and was 16"):
+        joined(null | {"texts": 15}, others)
 
 
 def test_family_page_is_what_is_measured_here(generate: Any) -> None:

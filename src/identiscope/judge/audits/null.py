@@ -180,3 +180,8 @@ def null(case: Case) -> Judgement:
         drawn |= {f"{_MERGED}{name}": value for name, value in merged.items()}
         ceiling |= {f"{_MERGED}{name}": value for name, value in CEILING.items()}
     return Judgement({name: values[name] for name in ceiling}, drawn, ceiling)
+
+
+def planned(tokens: int, methods: int, budget: int | None) -> int:
+    """One pass of each method at each alternative; what is to be avoided differs by method."""
+    return (len(ALTERNATIVES) - 1 + methods) * methods
