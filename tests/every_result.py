@@ -146,6 +146,9 @@ def _heads(model: identiscope.Model, directory: Path) -> Iterator[xr.Dataset]:
     assert survey.pairs is not None and survey.against is not None
     yield survey.heads
     yield survey.against
+    assert survey.map_differences is not None and survey.distance_differences is not None
+    yield survey.map_differences
+    yield survey.distance_differences
     assert survey.shortened is not None
     yield survey.shortened
     yield survey.pairs

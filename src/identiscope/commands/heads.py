@@ -61,7 +61,7 @@ def heads(model: str, corpus: str, out: Path, conllu: Path | None, **options: An
     """What every head of MODEL looks at over CORPUS, how much of that is real, and what it matters for.
 
     Writes DIR/index.html (a grid by any statistic, a map of heads, a card for each, published findings judged),
-    heads.csv, findings.csv, relations.csv, pairs.csv, against.csv, shortened.csv, prune.json, and the Run of
+    heads.csv, findings.csv, relations.csv, pairs.csv, against*.csv, shortened.csv, prune.json, and the Run of
     statistics in DIR/run, which an interrupted command goes on with.
 
     \b
@@ -85,6 +85,7 @@ def heads(model: str, corpus: str, out: Path, conllu: Path | None, **options: An
     from identiscope.views.tables.heads import (
         print_heads,
         write_claims_csv,
+        write_distances_csv,
         write_heads_csv,
         write_json,
         write_pairs_csv,
@@ -130,6 +131,10 @@ def heads(model: str, corpus: str, out: Path, conllu: Path | None, **options: An
         write_relations_csv(out / "relations.csv", survey.relations)
     if survey.against is not None:
         write_heads_csv(out / "against.csv", survey.against)
+    if survey.map_differences is not None:
+        save_result(survey.map_differences, out / "against-maps.safetensors")
+    if survey.distance_differences is not None:
+        write_distances_csv(out / "against-distances.csv", survey.distance_differences)
     if survey.shortened is not None:
         write_shortened_csv(out / "shortened.csv", survey.shortened)
     if survey.pairs is not None:
@@ -148,6 +153,8 @@ def heads(model: str, corpus: str, out: Path, conllu: Path | None, **options: An
         survey.against,
         survey.shortened,
         studies,
+        survey.map_differences,
+        survey.distance_differences,
     )
     print_heads(survey.heads, survey.facts, survey.relations, survey.prune, survey.against, survey.shortened)
     click.echo(f"saved: {printable(page)}")

@@ -1,6 +1,7 @@
 """Two models: a copy with its heads in another order is matched and unchanged; a random one differs everywhere."""
 
 import csv
+import html
 from pathlib import Path
 from typing import Any
 
@@ -9,13 +10,16 @@ import pytest
 import torch
 import xarray as xr
 from click.testing import CliRunner
+from scipy.stats import t as student
 
 import identiscope
 from identiscope.cli import main
 from identiscope.corpus.readers import Corpus
 from identiscope.methods.structure.head_matching import centred_grams, matched, output_changes
+from identiscope.results import load_result
 from identiscope.runs.heads.options import HeadOptions
 from identiscope.runs.heads.survey import survey_heads
+from identiscope.views.page.heads_against_maps import distances_section, maps_section
 from tiny_text_model import save_tiny, words
 
 ASKED = HeadOptions(without=("zero",), texts=4, intervals=0)
@@ -124,6 +128,72 @@ def test_importance_and_maps_are_compared_on_the_texts_that_are_traced(folder: P
     assert not [name for name in found.data_vars if str(name).startswith("null_")]
 
 
+def test_maps_and_distances_are_those_of_the_partners_less_their_own(folder: Path) -> None:
+    """Maps cell by cell of one text, and Jensen–Shannon distances of all pairs of heads, in plain loops."""
+    save_tiny(folder / "moved", initializer_range=0.5)
+    models = [identiscope.load(folder / name) for name in ("model", "moved")]
+    where = folder / "out-maps"
+    where.mkdir()
+    found = survey_heads(
+        models[0], Corpus(str(folder / "texts.txt")), where, options=ASKED, against=identiscope.load(folder / "moved")
+    )
+    assert found.map_differences is not None and found.distance_differences is not None and found.against is not None
+    chosen = (folder / "texts.txt").read_text().splitlines()[::4]
+    partner = {(layer, head): (int(found.against["matched_layer"][layer, head]),
+                               int(found.against["matched_head"][layer, head]))
+               for layer, head in np.ndindex(2, 4)}  # fmt: skip
+    traced = [[identiscope.trace(model, text) for text in chosen] for model in models]
+    # The first of those that are nearest to a picture's 24 tokens.
+    number = min(range(4), key=lambda text: abs(len(traced[0][text].tokens) - 24))
+    maps = found.map_differences
+    assert maps["query_token"].values.tolist() == list(traced[0][number].tokens)
+    a, b = (side[number] for side in traced)
+    real = [identiscope.effective_simplex_span(one)["effective_simplex_span"].values for one in (a, b)]
+    for (layer, head), (at, other) in partner.items():
+        raw = b.sites[at].attentions()[other].numpy() - a.sites[layer].attentions()[head].numpy()
+        np.testing.assert_allclose(maps["map"][layer, head], raw, atol=1e-6)
+        np.testing.assert_allclose(
+            maps["simplex_map"][layer, head], real[1][at, other] - real[0][layer, head], atol=1e-5
+        )
+    # Distances: the same 8 rows of both, drawn with the seed.
+    places, apart = list(partner), found.distance_differences
+    for i, j in ((0, 1), (2, 7), (6, 3)):
+        differences = []
+        for one, other in zip(*traced, strict=True):
+            rows = torch.randperm(len(one.tokens), generator=torch.Generator().manual_seed(0))[:8].tolist()
+            pairs = [(places[i], places[j]), (partner[places[i]], partner[places[j]])]
+            own, theirs = (
+                np.mean([_divergence(*(text.sites[layer].attentions()[head, row].double().numpy()
+                                       for layer, head in pair)) for row in rows])
+                for text, pair in zip((one, other), pairs, strict=True)
+            )  # fmt: skip
+            differences.append(theirs - own)
+        assert float(apart["difference"][i, j]) == pytest.approx(np.mean(differences), abs=1e-6)
+        error = np.std(differences, ddof=1) / 2
+        assert float(apart["difference_error"][i, j]) == pytest.approx(error, abs=1e-6)
+        wide = student.ppf(1 - 0.025 / 28, 3) * error
+        assert float(apart["difference_upper"][j, i]) == pytest.approx(np.mean(differences) + wide, abs=1e-4)
+    # The page shows those whose weight moved most, raw and real, with their tokens in words.
+    page = maps_section(found.against, maps)
+    moved = np.abs(maps["map"].values).sum(-1).mean(-1) / 2
+    layer, head = np.unravel_index(int(moved.argmax()), moved.shape)
+    at, other = partner[int(layer), int(head)]
+    assert f"Head {layer}.{head}, there {at}.{other}: {moved.max():.2f} of the weight stands elsewhere" in page
+    query, key = np.unravel_index(int(np.abs(maps["map"].values[layer, head]).argmax()), maps["map"].shape[2:])
+    names, most = maps["query_token"].values, float(maps["map"][layer, head, query, key])
+    assert f"{names[query]} (token {query}) gives {names[key]} (token {key}) {most:+.2f}" in html.unescape(page)
+    assert page.count("<figure>") == 8
+    assert f"{int(np.nansum(apart['changed'].values) / 2)} of 28 pairs of heads" in distances_section(apart)
+
+
+def _divergence(one: np.ndarray, other: np.ndarray) -> float:
+    bits = 0.0
+    for row in (one, other):
+        some = row > 0
+        bits += float(np.sum(row[some] * np.log2(row[some] / ((one + other) / 2)[some]))) / 2
+    return bits
+
+
 def test_grams_are_of_what_heads_write() -> None:
     generator = np.random.default_rng(0)
     context, projection = generator.normal(size=(2, 3, 4)), generator.normal(size=(2, 4, 5))
@@ -153,6 +223,10 @@ def test_the_command_writes_a_table_and_a_section(folder: Path) -> None:
     assert len(rows) == 8 and all(row["head"] == row["matched_head"] for row in rows)
     page = (folder / "out" / "index.html").read_text(encoding="utf-8")
     assert "Against the other model" in page and "In the other model it is head 0.0" in page
+    assert "No map differs on this text" in page and "0 of 28 pairs of heads are at another distance" in page
+    assert load_result(folder / "out" / "against-maps.safetensors")["map"].sizes["layer"] == 2
+    with (folder / "out" / "against-distances.csv").open(encoding="utf-8") as file:
+        assert [float(row["difference"]) for row in csv.DictReader(file)] == [0.0] * 28
 
 
 def test_other_tokens_are_refused(folder: Path, minilm: identiscope.Model) -> None:

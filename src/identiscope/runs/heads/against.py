@@ -43,12 +43,15 @@ class TwoModels:
 
     layers: list[tuple[Places, Places]] = field(default_factory=list)
     means: list[dict[str, Means]] = field(default_factory=list)
+    #: How many tokens each text has, by its number.
+    tokens: dict[int, int] = field(default_factory=dict)
     #: What rounding explains of a difference.
     rounding: float = TOLERANCES[torch.float32]
 
     def add(self, one: Trace, other: Trace, number: int) -> None:
         """One text as both models read it."""
         _check_tokens(one, other, number)
+        self.tokens[number] = len(one.main)
         sides = own_sites(one), own_sites(other)
         self.rounding = max(self.rounding, *(TOLERANCES.get(side[0].context.dtype, 0.0) for side in sides))
         alike = [len(site.heads) for site in sides[0]] == [len(site.heads) for site in sides[1]]

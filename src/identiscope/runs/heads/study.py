@@ -20,12 +20,16 @@ from identiscope.methods.structure.head_distances import scaled_to_plane
 from identiscope.progress import Progress, tell
 from identiscope.results import make_result
 from identiscope.runs.heads.against import TwoModels
+from identiscope.runs.heads.against_maps import map_differences
 from identiscope.runs.heads.importance import Importance, pair_changes, pruning_cost
 from identiscope.runs.heads.means import Means
 from identiscope.runs.heads.options import HeadOptions
 from identiscope.runs.heads.shortening import Shortening
 from identiscope.runs.heads.syntax import Syntax
 from identiscope.runs.heads.traced import Distances, Intervals, Rarest, evenly, interval_cost
+
+#: So many tokens the text has, or nearly, of which maps of two models are shown.
+PICTURED = 24
 
 
 class Study:
@@ -39,10 +43,11 @@ class Study:
         options: HeadOptions,
         progress: Progress | None,
         announce: Callable[[str], None] | None = None,
+        each_distance: bool = False,
     ) -> None:
         self.model, self.chosen, self.options, self.progress = model, chosen, options, progress
         self.announce = announce
-        self.distances = Distances(8, options.seed)
+        self.distances = Distances(8, options.seed, each=[] if each_distance else None)
         self.rarest = Rarest(counts)
         self.intervals = Intervals(options.rows, options.seed)
         self.shown = float("nan")
@@ -156,6 +161,12 @@ class Study:
             ids = token_row(other, self.chosen[number].parts, self.options.max_tokens)
             two.add(traced, trace(other, ids), number)
         return two
+
+    def map_differences(self, other: Model, two: TwoModels) -> xr.Dataset:
+        """Maps of both models, cell by cell, of the text that is nearest to what a picture holds."""
+        number = min(two.tokens, key=lambda text: abs(two.tokens[text] - PICTURED))
+        ids = token_row(other, self.chosen[number].parts, self.options.max_tokens)
+        return map_differences(self._trace(self.chosen[number]), trace(other, ids), two.matches())
 
     def pairs(self, heads: Sequence[tuple[int, int]]) -> xr.Dataset | None:
         """What the outcome loses without two heads, over some texts."""

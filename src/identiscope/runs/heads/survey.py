@@ -1,5 +1,6 @@
 """All that is asked of the heads of a model over a corpus: a Run of statistics, and studies of some of its texts."""
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -19,6 +20,7 @@ from identiscope.runs.compute.options import RunOptions
 from identiscope.runs.compute.run import run_corpus
 from identiscope.runs.format.opened_run import Run
 from identiscope.runs.heads.against import COMPARED, compared_runs
+from identiscope.runs.heads.against_maps import distance_differences
 from identiscope.runs.heads.importance import WITHOUT
 from identiscope.runs.heads.options import HeadOptions
 from identiscope.runs.heads.study import Study, chosen_texts
@@ -32,7 +34,8 @@ class HeadSurvey:
     """heads: numbers [layer, head], each with its `_error`, and places of the map [layer, head] (x, y). relations: the
     best head of each. pairs [a, b]: y without both, less y. prune: which heads, and what it costs. facts: in words;
     labels: what each number of `heads` is; distances [head, head]: of all heads in one row; against: differences from
-    another model, [layer, head]; shortened: what the outcome loses in shorter texts, [ranking, share]."""
+    another model, [layer, head]; map_differences: cell by cell, of one text; distance_differences: of every two heads;
+    shortened: what the outcome loses in shorter texts, [ranking, share]."""
 
     heads: xr.Dataset
     labels: Mapping[str, str]
@@ -44,6 +47,8 @@ class HeadSurvey:
     causal: bool = False
     against: xr.Dataset | None = None
     shortened: xr.Dataset | None = None
+    map_differences: xr.Dataset | None = None
+    distance_differences: xr.Dataset | None = None
 
 
 def survey_heads(
@@ -76,21 +81,25 @@ def survey_heads(
     done = run_corpus(model, corpus, directory / "run", options=asked, loading=dict(loading or {}), progress=progress)
     arrays = _of_run(done)
     chosen, counts = chosen_texts(loaded, corpus, options.texts)
-    study = Study(loaded, chosen, counts, options, progress, announce)
+    study = Study(loaded, chosen, counts, options, progress, announce, second is not None)
     layers, heads = (done.means(STATISTICS[0])[axis].values.tolist() for axis in ("layer", "head"))
     arrays |= study.arrays((len(layers), len(heads)))
     relations, sentences, skipped = study.relations(conllu)
-    compared = None
+    compared = maps = apart = None
     if second is not None:
         # Tokens that differ are found on some texts, before all of them are read.
         two = study.against(second)
         say(progress, "statistics of the other model")
         where = directory / "against-run"
         other = run_corpus(against, corpus, where, options=asked, loading=dict(loading or {}), progress=progress)
-        again = Study(second, chosen, counts, replace(options, intervals=0), progress)
+        again = Study(second, chosen, counts, replace(options, intervals=0), progress, each_distance=True)
         places = [other.means(STATISTICS[0])[axis].values.tolist() for axis in ("layer", "head")]
         again.arrays((len(places[0]), len(places[1])))
         compared = compared_runs(done, other, two, STATISTICS, (study.rows(layers, heads), again.rows(*places)))
+        maps = study.map_differences(second, two)
+        sides = list(itertools.product(layers, heads)), list(itertools.product(*places))
+        each = study.distances.each or [], again.distances.each or []
+        apart = distance_differences(*each, sides, two.matches(), two.rounding)
     pairs = study.pairs([(layer, head) for layer in layers for head in heads])
     prune = study.prune([(layer, head) for layer in layers for head in heads])
     shortened = study.shortened()
@@ -119,7 +128,18 @@ def survey_heads(
     )
     distances = study.distances.means.mean
     return HeadSurvey(
-        dataset, _labels(options), distances, relations, pairs, prune, facts, study.causal, compared, shortened
+        dataset,
+        _labels(options),
+        distances,
+        relations,
+        pairs,
+        prune,
+        facts,
+        study.causal,
+        compared,
+        shortened,
+        maps,
+        apart,
     )
 
 

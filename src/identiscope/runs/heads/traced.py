@@ -38,13 +38,18 @@ class Distances:
     rows: int
     seed: int
     means: Means = field(default_factory=Means)
+    #: Those of each text, where they are kept for another model.
+    each: list[NDArray[np.float64]] | None = None
 
     def add(self, trace: Trace) -> None:
         """Some rows of all heads of one text."""
         generator = torch.Generator().manual_seed(self.seed)
         drawn = torch.randperm(len(trace.main), generator=generator)[: self.rows].sort().values
         maps = torch.cat([site.attentions()[:, drawn] for site in own_sites(trace)])
-        self.means.add(as_numpy(head_distances(maps)))
+        found = as_numpy(head_distances(maps))
+        self.means.add(found)
+        if self.each is not None:
+            self.each.append(found)
 
 
 @dataclass(eq=False)

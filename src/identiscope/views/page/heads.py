@@ -14,6 +14,7 @@ from identiscope.files import write_file
 from identiscope.runs.heads.syntax import FEWEST
 from identiscope.views.page.head_cards import head_sentences
 from identiscope.views.page.heads_against import against_section
+from identiscope.views.page.heads_against_maps import distances_section, maps_section
 from identiscope.views.page.heads_gender import gender_section, of_grid
 from identiscope.views.page.heads_shortened import shortened_section
 from identiscope.views.plots.figures import Claim
@@ -36,6 +37,9 @@ cursor: pointer; padding: 0; } #grid button.chosen { border-color: var(--chosen)
 select { font: inherit; max-width: 100%; } #card { border: 1px solid var(--line); border-radius: 8px; padding: .2rem
 1rem; min-height: 12rem; margin: 1rem 0; } circle { cursor: pointer; }
 circle.chosen { stroke: var(--chosen); stroke-width: 3; }
+.differences { display: block; height: auto; }
+.differences text { font: 12px system-ui, sans-serif; fill: currentColor; }
+.pictures { display: flex; gap: 1.5rem; } .pictures figure { margin: 0; flex: none; }
 @media (prefers-color-scheme: dark) { body { background: #16181c; color: #e8e8e8; } :root { --quiet: #a0a0a0; } }
 """
 # Blue for what has no sign; blue, white, orange for what has one: told apart by people who see no red or green.
@@ -94,10 +98,13 @@ def write_heads_page(
     against: xr.Dataset | None = None,
     shortened: xr.Dataset | None = None,
     genders: Mapping[str, xr.Dataset] | None = None,
+    maps: xr.Dataset | None = None,
+    apart: xr.Dataset | None = None,
 ) -> Path:
     """One HTML file that needs no network. heads: numbers [layer, head], with `_error`s; labels: what each is; claims:
     published findings, judged; against: differences from another model;
-    shortened: what the outcome loses in shorter texts; genders: attention by gender, by the name of its templates."""
+    shortened: what the outcome loses in shorter texts; genders: attention by gender, by the name of its templates;
+    maps, apart: of both models, how the maps of a text and the distances between heads differ."""
     genders = genders or {}
     for other in (against, *(of_grid(study, name) for name, study in genders.items())):
         heads = heads if other is None else heads.merge(other, combine_attrs="drop")
@@ -119,7 +126,8 @@ most that it could be on the rows drawn while every output of the head stays the
 <noscript>The grid needs JavaScript; the same numbers are in heads.csv.</noscript>
 <div class="two"><section><h2>Map of heads</h2>{_map(heads, facts)}</section>
 <section><h2>Most important heads</h2>{_important(heads)}{_prune(prune)}{_pairs(pairs)}</section></div>
-{against_section(against)}{shortened_section(shortened)}{_claims(claims)}{_relations(relations)}
+{against_section(against)}{maps_section(against, maps)}{distances_section(apart)}
+{shortened_section(shortened)}{_claims(claims)}{_relations(relations)}
 {"".join(gender_section(study, name) for name, study in genders.items())}
 {_cards(heads)}
 <script type="application/json" id="numbers">{_data(heads, names, labels)}</script><script>{_SCRIPT}</script>

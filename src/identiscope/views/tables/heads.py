@@ -48,6 +48,18 @@ def write_pairs_csv(path: Path, pairs: xr.Dataset) -> Path:
     return _write(path, ["first", "second", "first_change", "second_change", "both_change", "both_error"], rows)
 
 
+def write_distances_csv(path: Path, apart: xr.Dataset) -> Path:
+    """A row for each pair of heads: their distance, and what that of their partners differs by."""
+    names, columns = apart["first"].values.tolist(), [str(name) for name in apart.data_vars]
+    rows = [
+        [names[one], names[other], *(f"{number:.6g}" for number in numbers)]
+        for one, other in zip(*np.triu_indices(len(names), 1), strict=True)
+        for numbers in [[float(apart[name].values[one, other]) for name in columns]]
+        if numbers[0] == numbers[0]
+    ]
+    return _write(path, ["first", "second", *columns], rows)
+
+
 def write_shortened_csv(path: Path, shortened: xr.Dataset) -> Path:
     """A row for each ranking and share of tokens that is kept."""
     rows = [
