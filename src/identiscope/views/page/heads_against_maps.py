@@ -158,11 +158,17 @@ def _colour(share: float) -> str:
 
 def _scale(most: float) -> str:
     """What the colours are."""
-    stops = "".join(f"<stop offset='{(share + 1) / 2}' stop-color='{_colour(share)}'/>" for share in (-1, 0, 1))
+    wide = 200 // (2 * _STEPS + 1)
+    steps = range(-_STEPS, _STEPS + 1)
+    middle, end = 30 + wide * (_STEPS + 0.5), 30 + wide * len(steps)
+    cells = "".join(
+        f"<rect x='{30 + wide * place}' y='2' width='{wide}' height='12' fill='{_colour(step / _STEPS)}'/>"
+        for place, step in enumerate(steps)
+    )
     return (
-        "<svg class='differences' viewBox='0 0 260 34' width='260' role='img' aria-label='scale of colours'><defs>"
-        f"<linearGradient id='scale-of-differences'>{stops}</linearGradient></defs>"
-        "<rect x='30' y='2' width='200' height='12' fill='url(#scale-of-differences)' stroke='#8886'/>"
-        f"<text x='30' y='29' text-anchor='middle'>−{most:.2g}</text><text x='130' y='29' text-anchor='middle'>0</text>"
-        f"<text x='230' y='29' text-anchor='middle'>+{most:.2g}</text></svg>"
+        "<svg class='differences' viewBox='0 0 260 34' width='260' role='img' aria-label='scale of colours'>"
+        f"<g shape-rendering='crispEdges'>{cells}</g>"
+        f"<text x='30' y='29' text-anchor='middle'>−{most:.2g}</text>"
+        f"<text x='{middle}' y='29' text-anchor='middle'>0</text>"
+        f"<text x='{end}' y='29' text-anchor='middle'>+{most:.2g}</text></svg>"
     )
