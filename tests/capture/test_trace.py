@@ -13,6 +13,7 @@ from transformers import AttentionInterface
 
 import families
 import identiscope
+from identiscope.errors import CaptureError
 
 SENTENCE = "The cat sat on the mat."
 
@@ -387,3 +388,28 @@ def test_value_bias_follows_the_chosen_heads() -> None:
     some = identiscope.trace(model, families.TEXT, heads=[3]).site(0)
     assert whole.value_bias is not None and some.value_bias is not None
     assert torch.equal(some.value_bias[0], whole.value_bias[1])
+
+
+# --- every site is looked at
+
+
+@pytest.mark.parametrize("wrong", [0, 1, None])
+def test_a_kernel_that_fails_in_one_layer_is_refused(wrong: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    from transformers.models.llama import modeling_llama
+
+    kernel = modeling_llama.eager_attention_forward
+
+    def odd(module: Any, *args: Any, **kwargs: Any) -> Any:
+        context, weights = kernel(module, *args, **kwargs)
+        return (context * 1.01 if module.layer_idx == wrong else context), weights
+
+    monkeypatch.setattr(modeling_llama, "eager_attention_forward", odd)
+    model: Any = families.FAMILIES["Llama"].model()
+    model.set_attn_implementation("eager")
+    if wrong is None:
+        assert identiscope.trace(model, families.TEXT).verify().verified
+        return
+    # Whichever layer it is, and whatever is kept of it.
+    for options in ({}, {"layers": [wrong]}, {"heads": [1]}):
+        with pytest.raises(CaptureError, match=rf"\(layer {wrong}, decoder-self\).*does not give"):
+            identiscope.trace(model, families.TEXT, **options)  # type: ignore[call-overload]

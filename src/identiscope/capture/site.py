@@ -254,6 +254,13 @@ class Site:
             compared_with=self.returned_by,
         )
 
+    def kernel_error(self) -> float:
+        """How far A·V of the last query is from what the kernel returned there: a look that costs next to nothing."""
+        places, last = list(range(len(self.heads))), [self.queries - 1]
+        value = _at(self.value, [self.key_value_heads[place] for place in places]).double()
+        seen = _at(self.context, self.heads)[:, last].double()
+        return relative_error(self._weights(places, last) @ value, seen)
+
     def _error(self, rows: Tensor) -> float:
         assert self.output is not None
         worst, size = 0.0, float(self.output.double().abs().max())
