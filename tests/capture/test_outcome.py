@@ -166,6 +166,7 @@ def test_plain_numbers_are_no_probabilities() -> None:
     one = model("BertForSequenceClassification", num_labels=3, problem_type="regression")
     trace, row = identiscope.trace(one, TEXT_OF_WORDS), logits(one, TEXT_OF_WORDS)
     assert abs(trace.outcome("LABEL_1").value - row[1]) < 1e-9 and trace.outcome("LABEL_1").unit == "logit"
+    assert "output 1" in trace.outcome("LABEL_1").name and "class" not in trace.outcome("LABEL_1").name
     for given in (None, "probability:LABEL_1"):
         with pytest.raises(InputError, match="3 plain numbers, each of its own"):
             trace.outcome(given)

@@ -93,9 +93,13 @@ def _word(trace: "Trace", asked: str, count: int) -> int | str:
 
 
 def named(trace: "Trace", logits: Logits, place: int) -> str:
-    """The word or class of a logit."""
+    """The word, class or output of a logit."""
     assert trace.model is not None
     if logits.over == "vocabulary":
         return repr(shown_token(token_names(trace.model, [place])[0]))
     names: Mapping[Any, Any] = getattr(trace.model.config, "id2label", None) or {}
-    return f"class {names.get(place, place)}"
+    name = names.get(place, place)
+    if logits.over == "numbers":
+        # What transformers calls an output that nobody named says nothing.
+        return f"output {place}" if name in (place, f"LABEL_{place}") else f"output {place} ({name})"
+    return f"class {name}"
