@@ -6,13 +6,14 @@ import matplotlib
 import numpy as np
 import pytest
 import xarray as xr
+from rich.console import Console
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
 import identiscope
 from identiscope.results import make_result
-from identiscope.views.tables.explanation import print_explanation, share_errors, top_rows
+from identiscope.views.tables.explanation import _print_text, print_explanation, share_errors, top_rows
 
 NAMES = ["attention", "shapley", "direct_logit_attribution"]
 
@@ -80,3 +81,18 @@ def test_agreement_names_methods_in_full_where_there_is_room(capsys: pytest.Capt
     table = said.index(next(line for line in said if line.startswith("Do they agree?")))
     assert said[table + 1].split() == NAMES[:2]
     assert said[table + 2].split() == ["attention", "1.000", "0.000"]
+
+
+@pytest.mark.parametrize("colours", ["standard", "256", "truecolor"])
+def test_signs_are_told_apart_however_many_colours_a_terminal_has(colours: str) -> None:
+    """What is written of a word is not the same for a weak share and one of the other sign."""
+    written = []
+    for sign in (1, -1):
+        for size in (0.2, 1.0):
+            screen = Console(force_terminal=True, color_system=colours, width=200)  # type: ignore[arg-type]
+            result = explanation(1)
+            result["share"][:] = np.array([[0.0, sign * size, 1.0, 0.0]])
+            with screen.capture() as told:
+                _print_text(result, 0, "attention", 9, screen)
+            written.append(told.get().partition("light")[0].rpartition("\x1b")[2])
+    assert len(set(written)) == 4

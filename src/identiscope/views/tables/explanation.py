@@ -110,7 +110,8 @@ def _print_text(result: xr.Dataset, method: int, name: str, width: int, screen: 
         if special[place] or np.isnan(share[place]):
             line.append(text, style="dim")
         else:
-            line.append(text, style=_style(float(share[place]) / largest))
+            few = screen.color_system in ("standard", "windows")
+            line.append(text, style=(_plain_style if few else _style)(float(share[place]) / largest))
     screen.print(line, soft_wrap=True)
 
 
@@ -127,6 +128,13 @@ def _style(amount: float) -> str:
     # Whichever is told from the colour best; a terminal's own white may be grey.
     letters = "rgb(255,255,255)" if strength > 0.8 else "rgb(0,0,0)"
     return f"{letters} on rgb({red},{green},{blue})"
+
+
+def _plain_style(amount: float) -> str:
+    """The same where a terminal has 16 colours, and no pale ones: a background from half of the largest on, letters of
+    the colour of the sign from a twentieth on."""
+    strength, colour = abs(amount), "red" if amount >= 0 else "blue"
+    return "" if strength < 0.05 else f"bright_white on {colour}" if strength > 0.5 else f"bold {colour}"
 
 
 def _print_top(result: xr.Dataset, most: int, screen: Console) -> None:
