@@ -92,8 +92,8 @@ def _raw_and_effective(part: GramPart, layer: HeadProducts, precision: torch.dty
         along, direction = _along_ones(part, basis, left, heads)
         more = (found.simplex_rank > channels)[..., None]
         along, direction = torch.where(more, along, 0), torch.where(more, direction, 0)
-        both = (torch.cat([of, one[..., None]], -1) for of, one in ((left, along), (right, direction)))
-        raw = raw_text(part, kept_rows(part.merged, *both, part.query.dtype))
+        both = [torch.cat([of, one[..., None]], -1) for of, one in ((left, along), (right, direction))]
+        raw = raw_text(part, kept_rows(part.merged, both[0], both[1], part.query.dtype))
         # What the keys receive from all rows together.
         received = (right @ left.sum(2)[..., None])[..., 0]
         with_ones = received + direction * along.sum(-1, keepdim=True)

@@ -180,7 +180,7 @@ def _blocks(texts: int, heads: int, tokens: int) -> Iterator[tuple[slice, slice,
 def _sums_compiled(part: GramPart, some: slice, of: slice, rows: slice, received: Tensor) -> tuple[Tensor, Tensor]:
     """Weights [text, head, row, key], and their entropy in nats, own weight and spread, [3, text, head]."""
     cells = part.logits(some, of, rows).contiguous()
-    texts, heads = cells.shape[:2]
+    texts = len(cells)
     seen = part.seen[some, of, rows].flatten(0, 1)
     sums = softmax_in_place(cells.flatten(0, 1), seen, received=received[some, of].flatten(0, 1))
     own = cells.diagonal(rows.start, dim1=-2, dim2=-1).double().sum(-1)
