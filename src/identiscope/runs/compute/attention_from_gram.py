@@ -92,12 +92,14 @@ def _raw_and_effective(part: GramPart, layer: HeadProducts, precision: torch.dty
         along, direction = _along_ones(part, basis, left, heads)
         more = (found.simplex_rank > channels)[..., None]
         along, direction = torch.where(more, along, 0), torch.where(more, direction, 0)
-        both = [torch.cat([of, one[..., None]], -1) for of, one in ((left, along), (right, direction))]
-        raw = raw_text(part, kept_rows(part.merged, both[0], both[1], part.query.dtype))
+        span = kept_rows(part.merged, left, right, part.query.dtype)
+        raw = raw_text(
+            part, span.beside(kept_rows(part.merged, along[..., None], direction[..., None], span.left.dtype))
+        )
         # What the keys receive from all rows together.
         received = (right @ left.sum(2)[..., None])[..., 0]
         with_ones = received + direction * along.sum(-1, keepdim=True)
-        squares, own = left.square().sum((-2, -1)), (left * right).sum((-2, -1))
+        squares, own = _products(left, left), _products(left, right)
         by_type = part.types.mT
         sums = _Effective(
             rank=torch.full_like(found.simplex_rank, channels),
@@ -116,6 +118,12 @@ def _raw_and_effective(part: GramPart, layer: HeadProducts, precision: torch.dty
         of_it = lengths[texts] == length
         _from_spectrum(part, texts[of_it], chosen[of_it], length, layer.factor, precision, sums)
     return raw, sums
+
+
+def _products(one: Tensor, other: Tensor) -> Tensor:
+    """The sum of the products of all cells, [text, head], without a map of them."""
+    found: Tensor = one.flatten(2)[:, :, None] @ other.flatten(2)[..., None]
+    return found[..., 0, 0]
 
 
 def _along_ones(part: GramPart, basis: Tensor, left: Tensor, heads: int) -> tuple[Tensor, Tensor]:

@@ -39,6 +39,10 @@ class KeptRows:
     left: Tensor
     right: Tensor
 
+    def beside(self, other: "KeptRows") -> "KeptRows":
+        """With more columns: the sum of both products."""
+        return KeptRows(torch.cat([self.left, other.left], -1), torch.cat([self.right, other.right], -1))
+
 
 def kept_rows(looked_at: MergedRows, left: Tensor, right: Tensor, dtype: torch.dtype) -> KeptRows:
     """From both factors of all rows, left and right [text, head, token, column]."""
