@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from html import escape
+from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -57,7 +58,7 @@ def _in_words(differences: NDArray[np.float32], tokens: Sequence[str]) -> str:
     """The largest differences of one map."""
     said = []
     for place in np.argsort(-np.abs(differences).ravel(), kind="stable")[:_SAID]:
-        query, key = np.unravel_index(int(place), differences.shape)
+        query, key = map(int, np.unravel_index(int(place), differences.shape))
         words = f"{tokens[query]} (token {query}) gives {tokens[key]} (token {key}) {differences[query, key]:+.2f}"
         said.append(escape(words))
     return f"Most: {'; '.join(said)}."
@@ -125,7 +126,9 @@ def _heads_picture(values: NDArray[np.float64], names: Sequence[str], most: floa
     return _picture(values, most, size, left, "difference of the distances between heads", words)
 
 
-def _picture(values: NDArray, most: float, size: int, left: int, says: str, words: Sequence[str]) -> str:
+def _picture(
+    values: NDArray[np.floating[Any]], most: float, size: int, left: int, says: str, words: Sequence[str]
+) -> str:
     """Cells on white, those of a colour in one path; where there is no number it stays grey."""
     steps = np.rint(np.nan_to_num(values / most) * _STEPS).astype(int)
     paths = [
