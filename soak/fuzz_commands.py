@@ -56,11 +56,12 @@ COMMANDS: dict[str, tuple[str, int]] = {
     "train-identifiable": (
         "table.tsv --out new-trained --seeds 1 --epochs 1 --width 8 --heads 2 --per-length 1", 1,
     ),
-    # What these do when they are asked rightly takes minutes, or does not end: they are asked wrongly.
-    "reproduce structure": ("--model nowhere/at/all", 2),
-    "reproduce brunner2020": ("--model nowhere/at/all", 2),
-    "judge": ("nowhere/at/all file.txt -o new-judged", 2),
-    "serve": ("nowhere/at/all --port 0", 3),
+    # What these do when they are asked rightly takes minutes, or does not end: they are asked wrongly, of a
+    # place that is not among `PATHS`, where others may write a model.
+    "reproduce structure": ("--model never/written/to", 2),
+    "reproduce brunner2020": ("--model never/written/to", 2),
+    "judge": ("never/written/to file.txt -o new-judged", 2),
+    "serve": ("never/written/to --port 0", 3),
     "nonsense": ("", 1),
 }  # fmt: skip
 #: Given a value that is too large these go on for hours, as they should: they get small ones.
@@ -139,7 +140,7 @@ def lines(count: int, seed: int) -> Iterator[list[str]]:
         name = chance.choices(list(known), [often for _, often in known.values()])[0]
         good = known[name][0].split()
         options = [one.opts[-1] for one in _parameters(name) if isinstance(one, click.Option)]
-        options = [option for option in options if option not in NOT_TRIED]
+        options = [option for option in options if option not in NOT_TRIED and not _asks_rightly(name, option)]
         # What was written before would be in the way of some.
         line = ["w1 w2 w3" if word == "w1" else word.replace("new", f"new-{number}") for word in good]
         for _ in range(chance.choice([0, 1, 1, 2, 2, 3])):
@@ -157,6 +158,11 @@ def lines(count: int, seed: int) -> Iterator[list[str]]:
 
 def _asked_wrongly(name: str) -> bool:
     return name in ("judge", "serve") or name.startswith("reproduce ")
+
+
+def _asks_rightly(name: str, option: str) -> bool:
+    """Whether an option, given anew, could put right what is asked wrongly."""
+    return _asked_wrongly(name) and option in COMMANDS[name][0].split()
 
 
 def _costly(name: str, line: list[str], place: int) -> bool:
