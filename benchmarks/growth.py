@@ -313,7 +313,7 @@ def write(found: dict[str, dict[str, Growth]], limit: float) -> None:
     for name in found:
         kinds.setdefault(METHODS[name].kind if name in METHODS else "other", []).append(name)
     figure, panels = pyplot.subplots(
-        2, math.ceil(len(kinds) / 2), figsize=(15, 8.5), sharex=True, sharey=True, layout="constrained"
+        math.ceil(len(kinds) / 3), 3, figsize=(15, 12), sharex=True, sharey=True, layout="constrained"
     )
     for panel, (kind, names) in zip(panels.flat, kinds.items(), strict=False):
         for place, name in enumerate(names):
@@ -323,7 +323,7 @@ def write(found: dict[str, dict[str, Growth]], limit: float) -> None:
         panel.set(title=kind, xscale="log", yscale="log")
         panel.set_xticks([64, 256, 1024, 4096], ["64", "256", "1,024", "4,096"], minor=False)
         panel.set_xticks([], minor=True)
-        panel.legend(fontsize=7, frameon=False)
+        panel.legend(fontsize=8, frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
     for panel in list(panels.flat)[len(kinds) :]:
         panel.axis("off")
     figure.supxlabel("tokens")
