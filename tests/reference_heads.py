@@ -86,9 +86,10 @@ def confidence(attention: np.ndarray, special: Sequence[bool], allowed: np.ndarr
 
 
 def mean_received(attention: np.ndarray, key: int, allowed: np.ndarray) -> float:
-    """α_k: the mean over the queries that may see the key; none if these are fewer than half."""
+    """α_k: the mean over the queries that may see the key; none if half of another key's are more."""
     rows = [query for query in range(len(attention)) if allowed[query, key]]
-    return sum(attention[query, key] for query in rows) / len(rows) if 2 * len(rows) >= len(attention) else math.nan
+    most = max(sum(bool(row[other]) for row in allowed) for other in range(allowed.shape[1]))
+    return sum(attention[query, key] for query in rows) / len(rows) if 2 * len(rows) >= most else math.nan
 
 
 def class_scores(attention: np.ndarray, special: Sequence[bool], allowed: np.ndarray) -> tuple[list[float], str]:

@@ -332,7 +332,7 @@ def test_names_that_are_none_or_are_taken_are_refused() -> None:
     for one, other in (("Mine", "mine"), ("a.b", "a_b"), ("a-b", "a.b")):
         with pytest.raises(InputError, match=f"{other!r}, and another one is called {one} "):
             ask(one, other)
-    names = ["IntegratedGradients", "my_Saliency", "captum.attr.DeepLift", "layer-gradient-x-activation", "2nd",
+    names = ["IntegratedGradients", "my_Saliency", "captum.attr.DeepLift", "layer-deep-lift.x", "2nd",
              "X" * 48, "sequential_integrated_gradients_1", "sequential_integrated_gradients_2"]  # fmt: skip
     assert ask(*names).names == ("rollout", *names, RANDOM)
     # Every column has a name that a Run takes, and one of its own.

@@ -11,13 +11,20 @@ from identiscope.methods.heads.head_sink import head_sink
 
 
 @settings(max_examples=40)
-@given(st.integers(0, 2**20), st.integers(1, 8), st.booleans(), st.sampled_from([0.1, 0.3, 0.6]))
-def test_it_is_the_definition(seed: int, count: int, causal: bool, threshold: float) -> None:
-    allowed = torch.ones(count, count, dtype=torch.bool).tril(0 if causal else count)
+@given(
+    st.integers(0, 2**20),
+    st.integers(1, 8),
+    st.sampled_from(["all", "causal", "window"]),
+    st.sampled_from([0.1, 0.3, 0.6]),
+)
+def test_it_is_the_definition(seed: int, count: int, sees: str, threshold: float) -> None:
+    allowed = torch.ones(count, count, dtype=torch.bool).tril(count if sees == "all" else 0)
+    if sees == "window":
+        allowed = allowed.triu(-2)
     logits = torch.randn(2, count, count, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
     attention = (2 * logits).masked_fill(~allowed, -torch.inf).softmax(-1)
     special, tokens = [place % 3 == 0 for place in range(count)], ["a", "."] * count
-    mask: Allowed = "causal" if causal else None
+    mask: Allowed = {"all": None, "causal": "causal", "window": allowed}[sees]
     value, projection = reference.made_values(seed, count)
     given = torch.tensor(special), tokens[:count], mask
     found = head_sink(attention, value, projection, *given, threshold=threshold).numbers

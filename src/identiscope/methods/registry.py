@@ -86,7 +86,7 @@ _LINES = (
     Method("effective_simplex_span", "map", "Naim & Asher 2024", "the part of attention that the output"
            " depends on: its projection on col([T,1])", tags=("fast", "weights")),
     Method("canonical", "map", f"{_BRUNNER}, §3.4 (its open question)",
-           "of all attention with the same output the one that spreads its weight most evenly: there is exactly one",
+           "of all attention with the same output the only one that spreads its weight most evenly",
            tags=("weights",),
            on_cpu="canonical rows"),
     Method("effective", "map", f"{_BRUNNER}, eq. 9", "the part of attention that T can see: projected on col(T);"

@@ -12,15 +12,15 @@ from identiscope.token_text import is_punctuation
 
 
 def received(attention: Tensor, allowed: Allowed = None) -> Tensor:
-    """The mean weight of each key from the queries that may see it, [head, key]; NaN for keys that fewer than half of
-    the queries see: the last token of a causal text is seen by itself alone.
+    """The mean weight of each key from the queries that may see it, [head, key]; NaN for keys that fewer queries see
+    than half of those that see the most seen one: the last token of a causal text is seen by itself alone, and no
+    token of a sliding window by half of all.
 
     >>> received(torch.tensor([[[1.0, 0.0], [0.5, 0.5]]]), "causal")
     tensor([[0.7500, 0.5000]])
     """
-    queries, keys = attention.shape[1:]
-    count = describe_allowed(allowed, queries, keys, attention.device).seen_by
-    return torch.where(2 * count >= queries, attention.sum(1) / count.clamp(min=1), torch.nan)
+    count = describe_allowed(allowed, *attention.shape[1:], attention.device).seen_by
+    return torch.where(2 * count >= count.max(), attention.sum(1) / count.clamp(min=1), torch.nan)
 
 
 def head_sink(

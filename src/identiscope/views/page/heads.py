@@ -11,7 +11,6 @@ import numpy as np
 import xarray as xr
 
 from identiscope.files import write_file
-from identiscope.runs.heads.syntax import FEWEST
 from identiscope.views.page.head_cards import head_sentences
 from identiscope.views.page.heads_against import against_section
 from identiscope.views.page.heads_against_maps import distances_section, maps_section
@@ -322,9 +321,10 @@ def _relations(relations: Sequence[Mapping[str, Any]]) -> str:
     return (
         "<h2>Syntactic heads</h2><p class='quiet'>For each relation the head, and the fixed offset, that found it most"
         " often in every other sentence; how often in the rest, and the same of the head that is best by the maps that"
-        f" no rewriting changes. Better: by more than two standard errors. What was met fewer than {FEWEST} times in"
-        " the sentences that judge is left out.</p><div"
-        " class='wide'><table class='rows'><thead><tr><th>relation</th><th>direction</th><th>head</th><th>accuracy</th>"
+        f" no rewriting changes. Better: by more than two standard errors. What the sentences"
+        " that judge have too seldom is left out; the rarest here was met"
+        f" {min(row['words'] for row in relations)} times.</p><div class='wide'>"
+        "<table class='rows'><thead><tr><th>relation</th><th>direction</th><th>head</th><th>accuracy</th>"
         "<th>in maps that no rewriting changes</th>"
         f"<th>best offset</th><th>words</th><th>better</th></tr></thead><tbody>{rows}</tbody></table></div>"
     )

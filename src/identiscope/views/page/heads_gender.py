@@ -5,7 +5,7 @@ from html import escape
 import numpy as np
 import xarray as xr
 
-from identiscope.papers.heads.gender import DIRECTIONS, biased_heads, how_many
+from identiscope.views.tables.gender_heads import DIRECTIONS, biased_heads, how_many
 
 
 def of_grid(study: xr.Dataset, name: str) -> xr.Dataset:
