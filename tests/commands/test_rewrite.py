@@ -36,6 +36,8 @@ def test_what_is_refused_leaves_nothing_behind(tmp_path: Path) -> None:
         done = CliRunner().invoke(main, ["rewrite", str(folder), how, "-o", str(out)])
         assert done.exit_code != 0 and words_of_it in str(done.exception)
         assert not out.exists()
+    done = CliRunner().invoke(main, ["rewrite", str(folder), "value_bias", "-o", "n" * 300])
+    assert "give a shorter one" in str(done.exception)
 
     # Saving fails midway, as on a full disk.
     def save(self: object, place: Path) -> None:

@@ -31,10 +31,12 @@ def rewrite(model: str, how: str, out: Path, seed: int, **loading: Any) -> None:
     from identiscope.capture.rewriting.rewriting import names_of
     from identiscope.capture.rewriting.rewriting import rewrite as rewritten
     from identiscope.errors import InputError
-    from identiscope.files import filling, printable
+    from identiscope.files import filling, printable, saying
 
     names_of(how)
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+    with saying(out):
+        taken = out.exists() and (not out.is_dir() or any(out.iterdir()))
+    if taken:
         raise InputError(f"{printable(out)} is there already, and not empty; name another directory.")
     made = rewritten(load(model, **loading), how, seed)
     with filling(out) as aside:
