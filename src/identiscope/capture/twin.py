@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from identiscope.capture.hooks import refers_to_any, told_of
 from identiscope.capture.models import Model
 from identiscope.errors import ModelError
 
@@ -23,6 +24,8 @@ _REGISTRIES = {
     name for name, value in vars(nn.Module()).items() if isinstance(value, (dict, set)) and "state_dict" not in name
 }
 _ORIGINAL = "_identiscope_original"
+# Hooks that run in a pass forward, of one module and of all.
+_HOOKS = ("_forward_hooks", "_forward_pre_hooks")
 # What holds no module, as most attributes do not: a twin is made for every pass, of every module.
 _PLAIN = frozenset({bool, int, float, str, type(None), torch.dtype, torch.device})
 
@@ -37,9 +40,10 @@ class Twin(Model):
 def twin(model: Model) -> Twin:
     """The model in evaluation mode with modules of its own: whatever is done to them, nobody else sees.
 
-    Hooks that the user has registered are there too. What torch.compile has made of a module is left out, since what
-    is compiled cannot be watched. Parts that are reached by a closure of the user's, and not as a part of a module,
-    stay the user's own.
+    Hooks that the user has registered are there too. One that refers to modules of the model, and so may ask which of
+    them it was called for, is told of the user's own; all others are given the copy that runs. What torch.compile has
+    made of a module is left out, since what is compiled cannot be watched. Parts that are reached by a closure of the
+    user's, and not as a part of a module, stay the user's own.
     """
     copies = {part: _shell(part) for part in model.module.modules()}
     if any(part.training for part, shell in copies.items() if shell is part):
@@ -47,9 +51,12 @@ def twin(model: Model) -> Twin:
             f"{model.name} holds TorchScript in training mode, which cannot be copied to run it in evaluation mode;"
             " call .eval() on the model first."
         )
+    owned = {id(part): part for part in copies}
+    _check_global_hooks(model, owned)
     for part, shell in copies.items():
         if shell is not part:
             vars(shell).update(_state(part, copies))
+            _tell_hooks(shell, part, owned)
     return Twin(copies[model.module], model.tokenizer, model.name, copies, analysis_device=model.analysis_device)
 
 
@@ -58,6 +65,27 @@ def original(module: nn.Module) -> nn.Module:
     own = vars(module).get(_ORIGINAL, module)
     assert isinstance(own, nn.Module)
     return own
+
+
+def _tell_hooks(shell: nn.Module, part: nn.Module, owned: Mapping[int, nn.Module]) -> None:
+    """Hooks that ask which of the user's modules they were called for are told of the user's."""
+    for name in _HOOKS:
+        hooks = vars(shell)[name]
+        for key, hook in hooks.items():
+            if refers_to_any(hook, owned):
+                hooks[key] = told_of(hook, part)
+
+
+def _check_global_hooks(model: Model, owned: Mapping[int, nn.Module]) -> None:
+    """Refuse hooks on all modules of torch that ask for one of the model's: they would never meet it."""
+    for name in _HOOKS:
+        for hook in list(getattr(torch.nn.modules.module, name.replace("_", "_global_", 1)).values()):
+            if refers_to_any(hook, owned):
+                raise ModelError(
+                    f"a hook on all modules of torch ({getattr(hook, '__qualname__', type(hook).__name__)}) refers to"
+                    f" modules of {model.name}; what runs here are copies of these, which it would not know. Register"
+                    " it on the modules that it is meant for."
+                )
 
 
 def _shell(part: nn.Module) -> nn.Module:
