@@ -14,7 +14,7 @@ from identiscope.capture.twin import original
 from identiscope.capture.watch.frames import Frame
 from identiscope.capture.watch.kernel import Bias, attention_weights, read_mask, repeat_heads
 from identiscope.capture.watch.projection import Projection
-from identiscope.capture.watch.trying import first_tensor
+from identiscope.capture.watch.trying import first_tensor, version
 from identiscope.errors import CaptureError
 from identiscope.linalg.devices import wide
 
@@ -138,8 +138,8 @@ class Watcher:
     _projection: Projection | None = None
     _paused: bool = False
     # Where each linear layer of the running attention module put its output, with its bias. The output is kept: its
-    # place in memory is its own only as long as it is there.
-    _outputs: dict[int, tuple[Tensor, Tensor | None]] = field(default_factory=dict)
+    # place in memory is its own only as long as it is there. Last: how often it was written to.
+    _outputs: dict[int, tuple[Tensor, Tensor | None, int | None]] = field(default_factory=dict)
     _allowed: list[Tensor] = field(default_factory=list)
     _masks: dict[tuple[int, int, bool], tuple[Any, Bias]] = field(default_factory=dict)
     _thread: int = field(default_factory=threading.get_ident)
@@ -221,7 +221,7 @@ class Watcher:
         stack = self.stacks.get(self.watched(frame.module))
         if stack is not None:
             frame.block = self.passed[stack] = self.passed.get(stack, -1) + 1
-        if self._projection is not None and self._projection.value is None:
+        if self._projection is not None and (frame.theirs or self._projection.value is None):
             with self.paused():
                 self._projection.entered(frame)
         self.frames.append(frame)
@@ -242,9 +242,10 @@ class Watcher:
             self._outputs.clear()
         if frame.missed_attention():
             self.unseen.append(frame)
-        if self._projection is not None and (frame.encloses or self._projection.value is None):
+        projection = self._projection
+        if projection is not None and (frame.encloses or frame.behind is not None or projection.value is None):
             with self.paused():
-                self._projection.left(frame, output, hooked, self.frames)
+                projection.left(frame, output, hooked, self.frames)
 
     def just_attended(self, query: Tensor, key: Tensor) -> bool:
         """Whether the last call attended with these, as they lie in memory."""
@@ -296,7 +297,7 @@ class Watcher:
     def met_linear(self, given: Tensor, weight: Tensor, bias: Tensor | None, returned: Tensor) -> None:
         """A linear map ran, weight [in, out]."""
         if self.rule is None and (not self.has_attention_modules or self.attending is not None):
-            self._outputs[returned.untyped_storage().data_ptr()] = (returned, bias)
+            self._outputs[returned.untyped_storage().data_ptr()] = (returned, bias, version(returned))
         if self._projection is not None:
             self._projection.met_linear(given, weight, bias, returned, self.frames)
 
@@ -306,7 +307,9 @@ class Watcher:
         _, heads, _, width = value.shape
         if written is None or value.stride(-1) != 1:
             return None
-        output, bias = written
+        output, bias, writes = written
+        if version(output) != writes:
+            return None  # a hook wrote into it
         row = output.shape[-1]
         if bias is None:
             return value.new_zeros(heads, width)

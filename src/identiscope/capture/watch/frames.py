@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
+from identiscope.capture.watch.trying import may_be_changed
+
 if TYPE_CHECKING:
     from identiscope.capture.watch.calls import Watcher
 
@@ -25,9 +27,10 @@ class Frame:
     `output` is what its forward returned, before the hooks of others changed it; `kept` the numbers of that, of a
     module with such hooks around the output projection. `reads_context`: the attention output is the one tensor it was
     given; `reads_twice`: more than one linear map inside it took that. `encloses`: the output projection ran inside
-    it. `calls`: the attention calls seen in it, of the `softmaxes` that it ran; `products`: how
-    many of batches of matrices; `scores`: what `softmax.py` notes of those. `block`: which call it is among those of
-    the stack of layers that it belongs to, from 0.
+    it. `theirs`: others than the architecture may have a hand in what it returns; `behind` is what was known of the
+    projection when such a module was given what this had returned. `calls`: the attention calls seen in it, of the
+    `softmaxes` that it ran; `products`: how many of batches of matrices; `scores`: what `softmax.py` notes of those.
+    `block`: which call it is among those of the stack of layers that it belongs to, from 0.
     """
 
     module: nn.Module
@@ -40,6 +43,8 @@ class Frame:
     reads_context: bool = False
     reads_twice: bool = False
     encloses: bool = False
+    theirs: bool = False
+    behind: Any = None
     calls: int = 0
     softmaxes: int = 0
     products: int = 0
@@ -99,13 +104,16 @@ def watch_frames(watcher: "Watcher", stack: ExitStack) -> None:
     """Keep `watcher.frames`, innermost last, and tell the watcher when a module is entered and left."""
     attending: set[nn.Module] = set()
     hooked: set[nn.Module] = set()
+    theirs: set[nn.Module] = set()
     handles: list[RemovableHandle] = []
 
     def enter(module: nn.Module, args: Any, *kwargs: Any) -> None:
         # In another thread the hook may come or go between what torch looks up of it: not even kwargs are sure.
         if watcher.sees(module):
             own = watcher.watched(module)
-            watcher.entered(Frame(module, watcher.names[own], own in attending, args, *kwargs))
+            frame = Frame(module, watcher.names[own], own in attending, args, *kwargs)
+            frame.theirs = own in theirs
+            watcher.entered(frame)
 
     def forwarded(module: nn.Module, args: Any, output: Any) -> None:
         if watcher.sees(module):
@@ -122,10 +130,12 @@ def watch_frames(watcher: "Watcher", stack: ExitStack) -> None:
     # The same three for every module: this is done for every pass, and to make functions takes time.
     stack.callback(remove)
     for module in watcher.names:
+        if may_be_changed(module, watcher.own):
+            theirs.add(module)
         if is_attention(module):
             attending.add(module)
             watcher.has_attention_modules = True
-        elif not _may_project(module):
+        elif module not in theirs and not _may_project(module):
             continue
         # First of all hooks, so that what others change can be told from what the module itself did; last of all to
         # leave, so that what is seen is what the caller gets.

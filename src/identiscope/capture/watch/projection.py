@@ -5,6 +5,7 @@ behind it) the map is found by trying: what it makes of zero is the bias, what i
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -20,6 +21,7 @@ from identiscope.capture.watch.trying import (
     hooks_of_others,
     in_float64,
     runs_own_forward,
+    version,
     with_first_tensor,
 )
 from identiscope.linalg.agreement import explained_by, relative_error
@@ -27,7 +29,20 @@ from identiscope.linalg.devices import has_float64
 
 # Rows of the real attention output on which a map found by trying is tried once more.
 ROWS = 16
+# Models that come with these, and nothing else, say whose architecture a part of another package is not.
+_LIBRARIES = frozenset({"torch", "transformers"})
 _TWO_READERS = "two linear layers read the attention output, and no module joins them"
+
+
+@dataclass(frozen=True, eq=False)
+class _Behind:
+    """What was known of the projection, and how it lay, when a module behind it was given what it had returned."""
+
+    layout: Layout
+    weight: Tensor
+    bias: Tensor | None
+    value: Tensor
+    version: int | None
 
 
 class Projection:
@@ -52,7 +67,7 @@ class Projection:
     def known(self, weight: Tensor, bias: Tensor | None, value: Tensor, frames: Sequence[Frame]) -> None:
         """The projection was read from the parameters of the innermost module, which returns `value`."""
         self.weight, self.bias, self.value = weight, bias, value
-        self._version = _version(value)
+        self._version = version(value)
         self._begin(frames)
 
     @property
@@ -61,9 +76,15 @@ class Projection:
         return self.context.transpose(1, 2).flatten(2)
 
     def entered(self, frame: Frame) -> None:
-        """A module begins to run, before anything has become of the attention output."""
+        """A module begins to run: before anything has become of the attention output, or one behind the projection that
+        others than the architecture may have a hand in."""
         tensors = frame.tensors()
-        frame.reads_context = len(tensors) == 1 and self._context_in(tensors[0]) is not None
+        if len(tensors) != 1 or self.ended:
+            return
+        if self.value is None:
+            frame.reads_context = self._context_in(tensors[0]) is not None
+        elif self.problem is None and (layout := self._layout(tensors[0], self.value)) is not None:
+            frame.behind = _Behind(layout, self.weight, self.bias, self.value, version(self.value))
 
     def met_linear(
         self, given: Tensor, weight: Tensor, bias: Tensor | None, returned: Tensor, frames: Sequence[Frame]
@@ -78,7 +99,7 @@ class Projection:
             return
         if self.value is None:
             self.weight, self.bias, self.value = weight, bias, layout(returned)
-            self._version = _version(returned)
+            self._version = version(returned)
             self._begin(frames)
             return
         reader = next((frame for frame in frames if frame.reads_context), None)
@@ -97,6 +118,8 @@ class Projection:
             if frame.reads_context:
                 self._passed(frame, output, around)
             return
+        if frame.behind is not None:
+            self._passed_on(frame, output, around)
         if not frame.encloses:
             return
         if not self.ended:
@@ -111,7 +134,7 @@ class Projection:
         # What a hook has written into may be the value itself.
         shown = [tensor for tensor in (first_tensor(forwarded), frame.kept) if tensor is not None]
         layout = next((found for one in shown if (found := self._layout(one, self.value)) is not None), None)
-        if frame.reads_context and _version(self.value) != self._version and not self._is_own(frame):
+        if frame.reads_context and version(self.value) != self._version and not self._is_own(frame):
             layout = None  # an adapter that adds to what its base layer returned, in place
         if layout is not None:
             self.returned_by = frame.name
@@ -159,6 +182,27 @@ class Projection:
         for outer in around:
             outer.encloses = True
 
+    def _passed_on(self, frame: Frame, output: Any, around: Sequence[Frame]) -> None:
+        """A module inside the attention block was given what the projection returned, as dropout is: what others make
+        of it there is part of the map."""
+        behind, after = frame.behind, first_tensor(output)
+        if self.ended or not any(map(is_around_attention, around)):
+            return
+        assert self.value is not None
+        written = self.value is behind.value and version(self.value) != behind.version
+        if after is not None and not written and self._layout(after, self.value) is not None:
+            return
+        if after is None:
+            self.problem = f"{frame} takes away what the projection returned"
+            return
+        is_own, is_container = self._is_own(frame), isinstance(frame.module, nn.Sequential)
+        if is_own and not is_container and not written and _is_its_own_doing(frame, after):
+            return  # the architecture's own, such as a norm, and hooks that only look
+        self.weight, self.bias, self.value = behind.weight, behind.bias, behind.value
+        self._try_module(frame, after, behind)
+        if self.problem is not None and is_own and is_container and not self.own <= _LIBRARIES:
+            self.problem = None  # of a model of the user's own, whose architecture it may be
+
     def _wrapped(self, frame: Frame, output: Any) -> None:
         """A module around the projection, given the attention output alone, returns something else than it."""
         # A container of torch's says nothing of whose architecture it is.
@@ -184,10 +228,15 @@ class Projection:
         """A module from elsewhere that stands in the place of the attention."""
         return not self._is_own(frame) and (is_around_attention(frame) or holds_attention_alone(frame.module))
 
-    def _try_module(self, frame: Frame, after: Tensor) -> None:
+    def _try_module(self, frame: Frame, after: Tensor, behind: "_Behind | None" = None) -> None:
+        """Put a module behind what is known of the map, or behind the attention output itself."""
         given = frame.tensors()[0]
-        layout = self._context_in(given)
-        width = self.context.shape[1] * self.context.shape[3]
+        if behind is None:
+            width = self.context.shape[1] * self.context.shape[3]
+            layout, weight, bias = self._context_in(given), torch.eye(width), None
+        else:
+            layout, weight, bias = behind.layout, behind.weight, behind.bias
+            width = weight.shape[1]
         last = given.shape[-1:] if given.shape[-1] == width else given.shape[-2:]
         flat = given.dim() == 1 + len(last)
 
@@ -200,7 +249,7 @@ class Projection:
             return made.reshape(len(rows), -1)
 
         assert layout is not None
-        self._compose(in_float64(frame.module, run), self.merged, torch.eye(width), None, layout(after), str(frame))
+        self._compose(in_float64(frame.module, run), self.merged, weight, bias, layout(after), str(frame))
         self.returned_by = frame.name
 
     def _hooked(self, frame: Frame, forwarded: Any, output: Any, layout: Layout) -> None:
@@ -261,7 +310,7 @@ class Projection:
             return
         dtype = torch.promote_types(self.context.dtype, torch.float32)
         self.weight, self.bias, self.value = made.to(dtype), made_bias.to(dtype), after
-        self._version = _version(after)
+        self._version = version(after)
 
     def _context_in(self, tensor: Tensor) -> Layout | None:
         """How `tensor` holds the attention output, if it does."""
@@ -295,6 +344,7 @@ def _same(one: Tensor | None, other: Tensor | None) -> bool:
     return one is other or (one.shape == other.shape and same_numbers(one, other))
 
 
-def _version(tensor: Tensor) -> int | None:
-    """How often a tensor was written to; None where torch does not count."""
-    return None if tensor.is_inference() else tensor._version
+def _is_its_own_doing(frame: Frame, after: Tensor) -> bool:
+    """Whether a module returns what its forward makes of what it was given, whatever its hooks."""
+    with torch.no_grad():
+        return _same(first_tensor(type(frame.module).forward(frame.module, *frame.args, **frame.kwargs)), after)

@@ -68,6 +68,20 @@ def hooks_of_others(module: nn.Module) -> list[tuple[int, Any]]:
     ]
 
 
+def may_be_changed(module: nn.Module, own: frozenset[str]) -> bool:
+    """Whether others than the packages `own` may have a hand in what a module returns: by hooks, by its class or its
+    forward, or by what stands in a container of torch's, which says nothing of whose architecture it is."""
+    return bool(
+        module._forward_hooks
+        or module._forward_pre_hooks
+        or "forward" in vars(module)
+        or isinstance(module, nn.Sequential)
+        or type(module).__module__.partition(".")[0] not in own
+        or torch.nn.modules.module._global_forward_hooks
+        or torch.nn.modules.module._global_forward_pre_hooks
+    )
+
+
 def runs_own_forward(module: nn.Module, own: frozenset[str]) -> bool:
     """Whether what runs is the forward that the packages `own` gave the module's class, and nothing around it.
 
@@ -112,3 +126,8 @@ def in_float64(module: nn.Module, run: Callable[[nn.Module, Tensor], Tensor]) ->
             return run(module, rows.to(own))
 
     return wide
+
+
+def version(tensor: Tensor) -> int | None:
+    """How often a tensor was written to; None where torch does not count."""
+    return None if tensor.is_inference() else tensor._version
