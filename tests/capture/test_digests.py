@@ -14,6 +14,7 @@ import families
 import identiscope
 from identiscope.capture.digests import configuration_hash, input_hash, model_hash
 from identiscope.capture.inputs import encode
+from identiscope.corpus.readers import Text
 
 
 def literal(module: nn.Module) -> str:
@@ -111,3 +112,122 @@ def test_a_text_is_the_same_alone_and_in_a_batch(minilm: identiscope.Model, side
 def test_images_and_features_have_digests() -> None:
     hashes = [input_hash(families.ALL[name].inputs()) for name in ("ViT", "Whisper")]
     assert hashes[0] != hashes[1]
+
+
+# --- what is around the weights
+
+
+def adapted(**options: Any) -> Any:
+    peft = pytest.importorskip("peft", reason="adapters are peft's (it is in the extra `dev`)")
+    config = peft.LoraConfig(**{"r": 2, "lora_alpha": 8, "target_modules": ["query", "value"]} | options)
+    model = peft.get_peft_model(small().module, config).eval()
+    model.add_adapter("other", config)
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if "lora_B" in name:
+                parameter.normal_(generator=generator)
+    return model
+
+
+def digest(module: nn.Module) -> str:
+    return model_hash(identiscope.load(module))
+
+
+def test_the_state_of_adapters_is_part_of_a_digest() -> None:
+    model = adapted()
+    before = digest(model)
+    assert before == digest(adapted())
+    model.set_adapter("other")
+    other = digest(model)
+    model.set_adapter("default")
+    with model.disable_adapter():
+        off = digest(model)
+    assert digest(model) == before
+    assert len({before, other, off, digest(adapted(lora_alpha=16))}) == 4
+
+
+class Steering:
+    def __init__(self, factor: float) -> None:
+        self.factor, self.calls, self.seen = factor, 0, list[torch.Tensor]()
+
+    def __call__(self, module: nn.Module, args: Any, output: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        self.seen.append(output)
+        return output * self.factor
+
+
+def scaled_by(factor: Any) -> Callable[..., Any]:
+    calls = 0
+
+    def hook(module: nn.Module, args: Any, output: torch.Tensor) -> Any:
+        nonlocal calls
+        calls += 1
+        return output * factor
+
+    return hook
+
+
+def with_hook(hook: Callable[..., Any], place: str = "encoder.layer.0.output.dense") -> nn.Module:
+    module = small().module
+    module.get_submodule(place).register_forward_hook(hook)
+    return module
+
+
+def replaced(factor: float) -> nn.Module:
+    module = small().module
+    dense: Any = module.get_submodule("encoder.layer.0.output.dense")
+    before = dense.forward
+    dense.forward = lambda x: before(x) * factor
+    return module
+
+
+AROUND: dict[str, Callable[[float], nn.Module]] = {
+    "closure": lambda factor: with_hook(scaled_by(factor)),
+    "tensor": lambda factor: with_hook(scaled_by(torch.full((16,), factor))),
+    "default": lambda factor: with_hook(lambda module, args, output, by=factor: output * by),
+    "object": lambda factor: with_hook(Steering(factor)),
+    "forward": replaced,
+}
+
+
+@pytest.mark.parametrize("around", AROUND.values(), ids=AROUND.keys())
+def test_hooks_and_forwards_of_others_are_part_of_a_digest(around: Callable[[float], nn.Module]) -> None:
+    module = around(2.0)
+    plain, before = digest(small().module), digest(module)
+    module(torch.tensor([[1, 2, 3]]))  # what a hook counts and keeps makes it no other
+    assert before == digest(module) == digest(around(2.0))
+    assert len({plain, before, digest(around(3.0))}) == 3
+
+
+def test_where_a_hook_is_matters_and_what_it_does() -> None:
+    places = "encoder.layer.0.output.dense", "encoder.layer.0.intermediate.dense"
+    hooks: list[Callable[..., Any]] = [lambda module, args, output: output * 2, lambda module, args, output: -output]
+    assert len({digest(with_hook(hook, place)) for hook in hooks for place in places}) == 4
+
+
+def test_what_shows_or_moves_numbers_is_no_part_of_a_digest() -> None:
+    accelerate = pytest.importorskip("accelerate", reason="device maps are accelerate's")
+    model = small()
+    before = model_hash(model)
+    model.module(torch.tensor([[1, 2, 3]]), output_hidden_states=True, output_attentions=True)
+    accelerate.dispatch_model(model.module, {"": "cpu"}, force_hooks=True)
+    assert model_hash(model) == before == literal(model.module)
+
+
+def test_nothing_is_gone_on_with_by_another_adapter(minilm: identiscope.Model, tmp_path: Any) -> None:
+    peft = pytest.importorskip("peft", reason="adapters are peft's (it is in the extra `dev`)")
+    module = copy.deepcopy(minilm.module)
+    around = peft.get_peft_model(module, peft.LoraConfig(r=2, target_modules=["query"])).eval()
+    model = identiscope.load(around, minilm.tokenizer)
+    texts = [Text(("The cat sat.",)), Text(("It rained.",))]
+    identiscope.capture_hidden_states(model, texts, tmp_path / "states")
+    trace = identiscope.trace(model, "The cat sat.")
+    explained = identiscope.explain(trace, "similarity:It rained.", methods=["occlusion"])
+    with around.disable_adapter():
+        with pytest.raises(identiscope.InputError, match="model"):
+            identiscope.capture_hidden_states(model, texts, tmp_path / "states")
+        again = identiscope.trace(model, "The cat sat.")
+        # The adapter's part is still zero, so that no number differs.
+        with pytest.raises(identiscope.InputError, match=r"another model \(its weights, adapters or hooks\)"):
+            identiscope.explain(again, "similarity:It rained.", methods=["occlusion"], resume=explained)

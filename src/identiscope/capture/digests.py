@@ -10,6 +10,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
+from identiscope.capture.additions import additions
 from identiscope.capture.models import Model
 
 # What a configuration says that changes no number, or is in the weights already.
@@ -25,10 +26,19 @@ _KNOWN: WeakKeyDictionary[nn.Module, tuple[_Weights, str]] = WeakKeyDictionary()
 def model_hash(model: Model) -> str:
     """A hash of the weights, by name: the same for the same checkpoint wherever it was loaded from.
 
-    The last hash of a module is kept, with a checksum of every weight: reading all of them is the only way to see
+    Where others have put something around them (an adapter and whether it is switched on, hooks, replaced forwards), it
+    is a hash of that, too. The last hash of a module is kept, with a checksum of every weight: reading all of them is the only way to see
     that none was changed in place (what is written through `.data` leaves no trace), and a checksum takes a third of
     the time of a hash that is meant to be told to others.
     """
+    around = additions(model.module)
+    weights = _weights_hash(model)
+    if not around:
+        return weights
+    return hashlib.sha256("\n".join([weights, *around]).encode()).hexdigest()
+
+
+def _weights_hash(model: Model) -> str:
     weights = [(name, _described(weight), _bytes(weight)) for name, weight in sorted(model.module.state_dict().items())]
     seen = tuple((name, described, zlib.crc32(content)) for name, described, content in weights)
     known = _KNOWN.get(model.module)
