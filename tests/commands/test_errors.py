@@ -73,6 +73,7 @@ def test_limits(folder: Path, command: list[str], limit: str) -> None:
         (["structure", "@model", "@texts.txt", "--perturb", "².1"], "is not a head"),
         (["report", "@model", "w1 w2", "-o", "@file/below.html"], "no directory"),
         (["check", "minilmm"], "did you mean minilm?"),
+        (["check", "MiniLM"], "did you mean minilm?"),
         (["check", "n" * 300], "names no model: File name too long"),
         (["tokens", "@model", "@texts.txt", "--folds", "99999", "--out", "@many"], "99999 folds of 12 sentences"),
         (["reverse-demo", "--out", "@new", "--length", "99999999"], "GiB of memory"),

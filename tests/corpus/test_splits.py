@@ -83,3 +83,15 @@ def test_refusals() -> None:
         split_sentences(20, train=0.9)
     with pytest.raises(InputError, match="one for each at most"):
         split_sentences(2)
+
+
+@pytest.mark.parametrize("texts", ["aabcd", "aabbc", "aaaaaaabcd", "abbbbbcc"])
+@pytest.mark.parametrize("folds", [1, 2, 5])
+def test_few_texts_of_which_some_are_repeated_are_split_where_they_can_be(texts: str, folds: int) -> None:
+    for split in split_sentences(len(texts), folds=folds, texts=list(texts)):
+        parts = [split.train, split.validation, split.test]
+        assert torch.equal(torch.cat(parts).sort().values, torch.arange(len(texts)))
+        said = [{texts[place] for place in part.tolist()} for part in parts]
+        assert all(said) and not (said[0] & said[1] or said[0] & said[2] or said[1] & said[2])
+    with pytest.raises(InputError, match="Give more sentences that differ"):
+        split_sentences(5, folds=1, texts=list("aabbb"))

@@ -1,10 +1,11 @@
 """Where a result comes from, in one form for every result that is made from a trace.
 
-`model` is a name, which says little; `model_digest` is a hash of the weights, and of adapters and hooks around them (the
-one under `model.weights` in the manifest of a Run), `configuration_digest` one of how the model computes with them, `text_digest` one of what the model
-was given (ids, pixels, …), and `options` holds every option that the numbers depend on. `device` is where it ran,
-`analysis_device` where what it computed was worked on, `precision` the dtype it computed in, `versions` those of the
-packages; `on_cpu` names a step that was taken to the CPU, because it is compiled for that.
+`model` is a name, which says little; `model_digest` is a hash of the weights, and of adapters and hooks around them
+(the one under `model.weights` in the manifest of a Run), `configuration_digest` one of how the model computes with
+them, `text_digest` one of what the model was given (ids, pixels, …), and `options` holds every option that the numbers
+depend on. `device` is where it ran, `analysis_device` where what it computed was worked on, `precision` the dtype it
+computed in, `versions` those of the packages; `on_cpu` names a step that was taken to the CPU, because it is compiled
+for that.
 """
 
 import hashlib

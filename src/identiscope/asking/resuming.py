@@ -12,8 +12,8 @@ from identiscope.results import using
 
 # What must be the same for a result to be taken up again: attribute → what to call it.
 _IDENTITY = {
-    "model_digest": "model (its weights, adapters or hooks)", "configuration_digest": "model (its configuration)", "text_digest": "text",
-    "stream": "stream", "input": "input",
+    "model_digest": "model (its weights, adapters or hooks)", "configuration_digest": "model (its configuration)",
+    "text_digest": "text", "stream": "stream", "input": "input",
 }  # fmt: skip
 
 

@@ -27,9 +27,9 @@ def model_hash(model: Model) -> str:
     """A hash of the weights, by name: the same for the same checkpoint wherever it was loaded from.
 
     Where others have put something around them (an adapter and whether it is switched on, hooks, replaced forwards), it
-    is a hash of that, too. The last hash of a module is kept, with a checksum of every weight: reading all of them is the only way to see
-    that none was changed in place (what is written through `.data` leaves no trace), and a checksum takes a third of
-    the time of a hash that is meant to be told to others.
+    is a hash of that, too. The last hash of a module is kept, with a checksum of every weight: reading all of them is
+    the only way to see that none was changed in place (what is written through `.data` leaves no trace), and a checksum
+    takes a third of the time of a hash that is meant to be told to others.
     """
     around = additions(model.module)
     weights = _weights_hash(model)

@@ -184,7 +184,7 @@ def load(
 
 def _check_spelling(name: str) -> None:
     """A name that is nearly that of a built-in model is not asked the hub for."""
-    close = get_close_matches(name, BUILTIN, 1, cutoff=0.8)
+    close = get_close_matches(name.lower(), BUILTIN, 1, cutoff=0.8)
     if close:
         raise ModelError(f"there is no model {name!r}; did you mean {close[0]}?")
 

@@ -86,5 +86,6 @@ class Split:
         if not (self.train.numel() and self.validation.numel() and self.test.numel()):
             raise InputError(
                 f"a split of {self.train.numel()} / {self.validation.numel()} / {self.test.numel()} sentences to train,"
-                " validate and test was given; each needs at least one. Give more sentences or other shares."
+                " validate and test was given; each needs at least one. Give more sentences that differ, or other"
+                " shares."
             )
