@@ -588,6 +588,35 @@ def test_one_move_for_all_columns_of_a_layer_of_a_run(tmp_path: Path) -> None:
     assert per_batch <= 40, "two layers, and one check of what was captured"
 
 
+# Audits write the model anew and draw its layers again.
+
+
+@pytest.mark.parametrize("how", ["value_output", "head_order", "residual_rotation"])
+def test_a_model_is_rewritten_where_it_is(how: str) -> None:
+    found, expected = (identiscope.rewrite(on(device, "Llama"), how) for device in (ONE, "cpu"))
+    assert {weight.device for weight in found.module.parameters()} == {ONE}
+    assert_same(
+        identiscope.attention_identifiability(traced(found)),
+        identiscope.attention_identifiability(traced(expected)), SUMMED,
+    )  # fmt: skip
+
+
+def test_an_audit_of_rewritings_on_the_device() -> None:
+    found, expected = (
+        identiscope.gauge_audit(on(device, "Llama"), [IDS], ["rollout", "canonical"]) for device in (ONE, "cpu")
+    )
+    assert_same(found, expected, SUMMED)
+
+
+def test_hooks_behind_a_projection_on_the_device() -> None:
+    model = on(ONE, "BERT")
+    place = model.get_submodule("encoder.layer.1.attention.output.dropout")
+    place.register_forward_hook(lambda module, args, output: output * 2 + 1)
+    trace = traced(model)
+    assert trace.verify().error < 1e-12 and trace.site(1).projection.device == ONE
+    assert torch.allclose(trace.site(1).projection, 2 * there("BERT").trace.site(1).projection)
+
+
 # Loading to a device.
 
 
@@ -605,7 +634,7 @@ def test_loading_to_a_device(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("device", ["cuda:17", "mps:3", "second:2", "banana", "meta", "cuda:-2"])
+@pytest.mark.parametrize("device", ["cuda:17", "mps:3", "second:2", "banana", "meta", "cuda:-2", "cpu:3"])
 def test_a_device_that_is_not_there(device: str, tmp_path: Path) -> None:
     folder = save_tiny(tmp_path / "model")
     with pytest.raises(ModelError, match=rf"device='{device}' was given, which is not here; there are cpu.*auto"):

@@ -254,6 +254,16 @@ def test_nan_weights() -> None:
         identiscope.load(model)
 
 
+def test_weights_of_eight_bits(tmp_path: Path) -> None:
+    eight = families.FAMILIES["BERT"].model().to(torch.float8_e4m3fn)
+    with pytest.raises(identiscope.InputError, match="cannot run on"):
+        identiscope.trace(eight, families.TEXT)
+    with pytest.raises(
+        identiscope.ModelError, match=r"dtype='torch\.float8_e4m3fn' was given; expected one of float64"
+    ):
+        identiscope.load(saved(tmp_path), dtype=torch.float8_e4m3fn)
+
+
 def test_a_tokenizer_of_another_model(minilm: identiscope.Model) -> None:
     model = identiscope.load(families.FAMILIES["BERT"].model(), minilm.tokenizer)
     with pytest.raises(identiscope.InputError, match=r"outside the 99 embeddings.*does not belong"):

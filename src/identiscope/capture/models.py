@@ -325,9 +325,13 @@ def _checked(model: Model) -> Model:
     check_half_precision(dtypes, model.name)
     for name, parameter in model.module.named_parameters():
         # A sum is not finite if a term is not, and far cheaper than looking at each; it may be too large, though.
-        if not parameter.is_floating_point() or bool(torch.isfinite(parameter.detach().sum(dtype=_summed(parameter)))):
+        if not parameter.is_floating_point():
             continue
-        if not bool(torch.isfinite(parameter).all()):
+        weight = parameter.detach()
+        weight = weight.float() if weight.dtype.itemsize == 1 else weight  # which torch cannot add up
+        if bool(torch.isfinite(weight.sum(dtype=_summed(weight)))):
+            continue
+        if not bool(torch.isfinite(weight).all()):
             raise ModelError(
                 f"the weight {name} of {model.name} has NaN or infinite entries; nothing computed with it means"
                 " anything. Load the checkpoint again, or in a wider dtype."
@@ -336,8 +340,8 @@ def _checked(model: Model) -> Model:
 
 
 def _summed(parameter: torch.Tensor) -> torch.dtype:
-    """What a weight is added up in: float16 would overflow."""
-    return torch.promote_types(parameter.dtype, torch.float32)
+    """What a weight is added up in: float16 would overflow, and eight bits are promoted to nothing."""
+    return torch.float64 if parameter.dtype == torch.float64 else torch.float32
 
 
 @contextmanager

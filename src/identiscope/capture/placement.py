@@ -29,7 +29,9 @@ def find_device(given: str | torch.device) -> torch.device:
         torch.zeros(1, device=device).item()
     except (RuntimeError, AssertionError, NotImplementedError, TypeError) as error:
         raise ModelError(f"device={str(given)!r} was given, which is not here; {expected}.") from error
-    return device
+    if device.type == "cpu" and device.index:  # torch takes any number for it, and means the one that there is
+        raise ModelError(f"device={str(given)!r} was given, which is not here; {expected}.")
+    return torch.device("cpu") if device.type == "cpu" else device
 
 
 def kind_of_device(given: str | torch.device) -> str:
@@ -48,7 +50,7 @@ def kind_of_device(given: str | torch.device) -> str:
 def find_dtype(given: str | torch.dtype) -> torch.dtype:
     """The dtype meant, by its name or itself."""
     dtype = getattr(torch, given, None) if isinstance(given, str) and given in DTYPES else given
-    if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
+    if str(dtype).removeprefix("torch.") not in DTYPES or not isinstance(dtype, torch.dtype):
         raise ModelError(f"dtype={str(given)!r} was given; expected one of {', '.join(DTYPES)}.")
     return dtype
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from identiscope.capture.models import Model, load, quiet
 from identiscope.capture.rewriting import attention, feed_forward, residual
@@ -171,10 +171,20 @@ def _undone(made: Anatomy, returned: list[Tensor]) -> list[Tensor]:
     return undone
 
 
-def _as_it_was(module: Any, loaded: Model) -> None:
+def _as_it_was(module: nn.Module, loaded: Model) -> None:
     """Give every weight the precision and place that it had."""
     known = dict(loaded.module.named_parameters()) | dict(loaded.module.named_buffers())
-    for name, tensor in (*module.named_parameters(), *module.named_buffers()):
-        like = known.get(name)
-        dtype, device = (loaded.dtype, loaded.device) if like is None else (like.dtype, like.device)
-        tensor.data = tensor.data.to(device, dtype)
+    placed: dict[Tensor, Tensor] = {}
+    for path, part in module.named_modules():
+        for slots in (part._parameters, part._buffers):
+            for name, tensor in slots.items():
+                if tensor is None:
+                    continue
+                like = known.get(f"{path}.{name}" if path else name)
+                if tensor not in placed:  # what is tied stays so
+                    dtype, device = (loaded.dtype, loaded.device) if like is None else (like.dtype, like.device)
+                    moved = tensor.data.to(device, dtype)
+                    # Anew, since not every device lets a tensor of another have its numbers.
+                    is_weight = isinstance(tensor, nn.Parameter)
+                    placed[tensor] = nn.Parameter(moved, tensor.requires_grad) if is_weight else moved
+                slots[name] = placed[tensor]  # type: ignore[assignment]
