@@ -209,6 +209,24 @@ def test_a_causal_classifier_without_padding_is_run_text_by_text(architecture: s
     np.testing.assert_allclose(both[0]["score"], both[1]["score"], atol=1e-10)
 
 
+@pytest.mark.parametrize("head", ["LMHeadModel", "ForSequenceClassification", "ForTokenClassification"])
+def test_an_outcome_of_a_model_that_reports_copies_of_its_states(head: str) -> None:
+    """XLNet's logits are made of its last states, but not of those that it reports."""
+    kind = getattr(transformers, f"XLNet{head}")
+    torch.manual_seed(0)
+    made = kind(kind.config_class(vocab_size=VOCABULARY, d_model=32, n_layer=2, n_head=4, d_inner=48)).double().eval()
+    trace = identiscope.trace(made, TEXT)
+    asked = {"LMHeadModel": "logit:id:7@2", "ForSequenceClassification": "logit:LABEL_1"}.get(head, "logit:LABEL_1@2")
+    with torch.no_grad():
+        raw = made(input_ids=torch.tensor([TEXT])).logits[0]
+    place, expected = (len(TEXT) - 1, raw[1]) if raw.dim() == 1 else (2, raw[2, 7 if head == "LMHeadModel" else 1])
+    found = trace.outcome(asked)
+    assert abs(found.value - float(expected)) < 1e-12
+    np.testing.assert_array_equal(found.read.nonzero().flatten().numpy(), [place])
+    result = identiscope.explain(trace, asked, methods="gradient_input,rollout,direct_logit_attribution,occlusion")
+    assert not any(result["failed"].values) and bool((result["score"] != 0).any("input").all())
+
+
 def test_the_next_word_of_a_decoder() -> None:
     given = {"input_ids": torch.tensor([TEXT]), "decoder_input_ids": torch.tensor([[2, 8, 61]])}
     one = model("BartForConditionalGeneration")

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 import identiscope
+from families import ALL, TEXT
 from identiscope.errors import InputError
 from identiscope.methods.maps.attention_attribution import attention_attribution
 from plain_families import traced
@@ -92,3 +93,10 @@ def test_of_a_polynomial_it_is_exact() -> None:
 def test_no_points_are_refused() -> None:
     with pytest.raises(InputError, match="points=0 was given; expected at least 1"):
         identiscope.attention_attribution(traced("BERT"), outcome=read, points=0)
+
+
+def test_a_model_that_reads_states_by_their_place_in_memory() -> None:
+    """GPT takes the same states several times over only as copies."""
+    trace = identiscope.trace(ALL["GPT"].model(), TEXT)
+    result = identiscope.attention_attribution(trace, outcome="logit:id:7")
+    assert float(np.abs(result["completeness_residual"]).max()) < 1e-3 * float(np.abs(result["outcome_change"]).max())

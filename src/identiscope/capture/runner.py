@@ -21,9 +21,11 @@ from identiscope.capture.norms import EmbeddingNorms
 from identiscope.capture.outcome.outcome import Outcome, Seen
 from identiscope.capture.perturbing import baseline_of, filler_of, ids_argument, shortened, with_ids
 from identiscope.capture.relevance import relevance_rules
+from identiscope.capture.streams import MAIN
 from identiscope.capture.twin import twin
 from identiscope.capture.watch.calls import Call, Rule
 from identiscope.capture.watch.kernel import repeat_heads
+from identiscope.capture.watch.trying import first_tensor
 from identiscope.capture.watch.watching import watching
 from identiscope.errors import CaptureError
 from identiscope.linalg.devices import wide
@@ -111,6 +113,21 @@ class Runner:
                 return try_forward(self._twin, arguments)
         finally:
             self._inputs, self._counts = {}, {}
+
+    def with_last_states(self, embeddings: Mapping[str, Tensor]) -> Forward:
+        """The same, its last states being those that logits are made of: XLNet reports a copy beside them."""
+        returned: list[Any] = []
+        body = getattr(self._twin.inner, "base_model", self._twin.inner)
+        handle = body.register_forward_hook(lambda module, args, output: returned.append(first_tensor(output)))
+        try:
+            made = self(embeddings)
+        finally:
+            handle.remove()
+        states = made.hidden_states.get(MAIN)
+        last = returned[-1] if returned else None
+        if not states or last is None or last is states[-1] or not torch.equal(last, states[-1]):
+            return made
+        return Forward(made.logits, {**made.hidden_states, MAIN: (*states[:-1], last)})
 
     def outcomes(
         self,
@@ -287,6 +304,6 @@ def _answers(outcome: Outcome, seen: Seen, home: torch.device) -> tuple[Tensor, 
 
 
 def _shaped(x: Tensor, like: Tensor) -> Tensor:
-    """[text, token, model] as the module reads it: XLNet has tokens first."""
+    """[text, token, model] as the module reads it: XLNet has tokens first, and GPT asks for texts apart in memory."""
     x = x.to(like.device, like.dtype)
-    return x if x.shape == like.shape else x.transpose(0, 1).reshape(like.shape)
+    return (x if x.shape == like.shape else x.transpose(0, 1).reshape(like.shape)).contiguous()

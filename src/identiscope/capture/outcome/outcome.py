@@ -128,4 +128,4 @@ def _states_with_graph(trace: "Trace") -> Forward:
     embeddings = {
         name: trace.streams[name].embeddings[None].detach().clone().requires_grad_() for name in trace.replay.entries
     }
-    return run(embeddings)
+    return run.with_last_states(embeddings)
