@@ -10,7 +10,7 @@ import torch
 import transformers
 
 import identiscope
-from families import _BART, _BERT, _GPT, _LLAMA, _VIT, ALL, TEXT, VOCABULARY, _vision
+from families import _BART, _BERT, _GPT, _LLAMA, _T5, _VIT, ALL, TEXT, VOCABULARY, _vision
 from identiscope.errors import IdentiscopeError, InputError, MathError
 from plain_families import model_of, traced
 from tiny_text_model import save_tiny, tokenizer
@@ -225,6 +225,28 @@ def test_an_outcome_of_a_model_that_reports_copies_of_its_states(head: str) -> N
     np.testing.assert_array_equal(found.read.nonzero().flatten().numpy(), [place])
     result = identiscope.explain(trace, asked, methods="gradient_input,rollout,direct_logit_attribution,occlusion")
     assert not any(result["failed"].values) and bool((result["score"] != 0).any("input").all())
+
+
+@pytest.mark.parametrize("family", ["Bart", "MBart", "T5"])
+def test_a_classifier_whose_decoder_reads_the_text_too(family: str) -> None:
+    """As the model gives it to its decoder where it is given the text alone: one place behind."""
+    kind, sizes = getattr(transformers, f"{family}ForSequenceClassification"), _T5 if family == "T5" else _BART
+    torch.manual_seed(0)
+    made = kind(kind.config_class(num_labels=3, **(sizes | {"eos_token_id": 2}))).double().eval()
+    # Of mBART the token of the language stands behind the end, and begins what the decoder reads.
+    text = [*TEXT[:6], 2, 91] if family == "MBart" else [*TEXT[:6], 2]
+    with torch.no_grad():
+        raw = made(input_ids=torch.tensor([text])).logits[0].numpy()
+    trace = identiscope.trace(made, text)
+    assert abs(trace.outcome("LABEL_2").value - log_probabilities(raw)[2]) < 1e-10
+    first = {"Bart": 2, "MBart": 91, "T5": 0}[family]
+    assert trace.streams["decoder"].ids == (first, *text[:-1]) and trace.streams["encoder"].ids == tuple(text)
+    result = identiscope.explain(trace, "LABEL_2-LABEL_0", methods="gradient_input,occlusion,alti_logit")
+    assert not any(result["failed"].values) and result["score"].shape == (3, 2 * len(text))
+    several = identiscope.trace(made, [text, [*TEXT[:3], *text[6:]]])
+    assert abs(several[0].outcome("LABEL_2").value - log_probabilities(raw)[2]) < 1e-10
+    with pytest.raises(InputError, match="reads the text itself; leave target out"):
+        identiscope.trace(made, text, target="w1")
 
 
 def test_the_next_word_of_a_decoder() -> None:

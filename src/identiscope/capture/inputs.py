@@ -1,5 +1,7 @@
 """What a user gives (text, pairs, ids, pixels, features) as what the model takes, and what to call each position."""
 
+import inspect
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -50,7 +52,10 @@ def encode(model: Model, texts: Sequence[Any], *, targets: Sequence[str | None],
     arguments, labels = _padded(model, rows)
     if getattr(model.config, "is_encoder_decoder", False):
         labels = [{"encoder": label[MAIN]} for label in labels]
-        decoder_rows = [_target(model, target, truncate) for target in targets]
+        decoder_rows = [
+            _behind(model, row) if _reads_twice(model, target) else _target(model, target, truncate)
+            for row, target in zip(rows, targets, strict=True)
+        ]
         decoder_arguments, decoder_labels = _padded(model, decoder_rows)
         arguments |= {f"decoder_{name}": value for name, value in decoder_arguments.items() if name in _DECODER}
         for label, decoder in zip(labels, decoder_labels, strict=True):
@@ -61,6 +66,8 @@ def encode(model: Model, texts: Sequence[Any], *, targets: Sequence[str | None],
 
 
 _DECODER = ("input_ids", "attention_mask")
+# Heads of encoder–decoders that read a text from the decoder, which is given it a second time.
+_OF_THE_TEXT = ("ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering")
 
 
 @dataclass(frozen=True)
@@ -157,19 +164,43 @@ def _fitted(model: Model, row: TokenRow, truncate: bool, decoder: bool = False) 
     return row
 
 
+def _reads_twice(model: Model, target: str | None) -> bool:
+    """Whether the decoder is given the text, too: a head that classifies it reads it there."""
+    name = type(model.inner).__name__
+    if not name.endswith(_OF_THE_TEXT):
+        return False
+    if target is not None:
+        raise InputError(f"the decoder of {model.name} ({name}) reads the text itself; leave target out.")
+    return True
+
+
+def _behind(model: Model, row: TokenRow) -> TokenRow:
+    """A text one place behind, as such a model gives it to its decoder: what begins it is the start token, or the last
+    one, which for mBART says the language."""
+    shift = getattr(sys.modules[type(model.inner).__module__], "shift_tokens_right", None)
+    wraps = shift is not None and "decoder_start_token_id" not in inspect.signature(shift).parameters
+    first = row.ids[-1] if wraps else _start(model)
+    offsets = None if row.offsets is None else [(0, 0), *row.offsets[:-1]]
+    return TokenRow([first, *row.ids[:-1]], None, offsets, [True, *row.special[:-1]], row.cut)
+
+
+def _start(model: Model) -> int:
+    """The token with which a decoder starts."""
+    for name in ("decoder_start_token_id", "bos_token_id"):
+        start = getattr(model.config, name, None)
+        if start is not None:
+            return int(start)
+    raise InputError(
+        f"{model.name} does not say with which token its decoder starts (decoder_start_token_id); give a mapping"
+        " with input_ids and decoder_input_ids."
+    )
+
+
 def _target(model: Model, target: str | None, truncate: bool) -> TokenRow:
     """Decoder input: the start token, then the target shifted by one, as in training."""
-    config = model.config
-    start = getattr(config, "decoder_start_token_id", None)
-    if start is None:
-        start = getattr(config, "bos_token_id", None)
-    if start is None:
-        raise InputError(
-            f"{model.name} does not say with which token its decoder starts (decoder_start_token_id); give a mapping"
-            " with input_ids and decoder_input_ids."
-        )
+    start = _start(model)
     if target is None:
-        return TokenRow([int(start)], None, None, [True], 0)
+        return TokenRow([start], None, None, [True], 0)
     if model.tokenizer is None:
         raise InputError(f"{model.name} came without a tokenizer, which a target text needs.")
     if not isinstance(target, str) or not target.strip():
@@ -178,7 +209,7 @@ def _target(model: Model, target: str | None, truncate: bool) -> TokenRow:
     ids, special = list(encoded["input_ids"]), [bool(flag) for flag in encoded["special_tokens_mask"]]
     if special[-1]:
         ids, special = ids[:-1], special[:-1]  # the end token is what the decoder predicts last, and never reads
-    return _fitted(model, TokenRow([int(start), *ids], None, None, [True, *special], 0), truncate, decoder=True)
+    return _fitted(model, TokenRow([start, *ids], None, None, [True, *special], 0), truncate, decoder=True)
 
 
 def _padded(model: Model, rows: list[TokenRow]) -> tuple[dict[str, Tensor], list[dict[str, Labels]]]:
