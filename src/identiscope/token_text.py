@@ -146,11 +146,13 @@ def is_punctuation(token: str) -> bool:
     return bool(bare) and all(unicodedata.category(sign).startswith("P") for sign in bare)
 
 
-def begins_word(tokens: Sequence[str], special: Sequence[bool]) -> list[bool]:
+def begins_word(tokens: Sequence[str], special: Sequence[bool], marked: bool = False) -> list[bool]:
     """Whether each token begins a word, by the marks of its vocabulary; special tokens and punctuation do.
 
     WordPiece marks what goes on (`##ing`), byte-level and SentencePiece vocabularies what begins (`Ġthe`, `▁the`),
     those of XLM and CLIP what ends (`the</w>`).
+
+    marked: the vocabulary is known to mark what begins, which the tokens of a single word do not tell.
 
     >>> begins_word(["[CLS]", "light", "##house", "."], [True, False, False, False])
     [True, True, False, True]
@@ -158,8 +160,10 @@ def begins_word(tokens: Sequence[str], special: Sequence[bool]) -> list[bool]:
     [True, False, True]
     >>> begins_word(["light", "house</w>", "keeper</w>"], [False] * 3)
     [True, False, True]
+    >>> begins_word(["Un", "belie", "v", "ably"], [False] * 4, marked=True)
+    [True, False, False, False]
     """
-    marked = any(token.startswith(("Ġ", "▁")) for token in tokens)
+    marked = marked or any(token.startswith(("Ġ", "▁")) for token in tokens)
     ended = any(token.endswith("</w>") for token in tokens)
     begin: list[bool] = []
     for place, token in enumerate(tokens):
@@ -172,14 +176,18 @@ def begins_word(tokens: Sequence[str], special: Sequence[bool]) -> list[bool]:
 
 
 def joined_words(
-    tokens: Sequence[str], special: Sequence[bool], side: Sequence[str]
+    tokens: Sequence[str], special: Sequence[bool], side: Sequence[str], marked: bool = False
 ) -> tuple[list[int], list[str], list[bool], list[str]]:
     """The number of the word that each token is of; and the words, whether each is special, and its stream.
 
+    marked: as in `begins_word`.
+
     >>> joined_words(["[CLS]", "light", "##house"], [True, False, False], ["tokens"] * 3)[1]
     ['[CLS]', 'lighthouse']
+    >>> joined_words(["Ġ", "Ġtwo", "Ġ", "2"], [False] * 4, ["tokens"] * 4)[1]
+    ['␣', 'two', '2']
     """
-    begins = begins_word(tokens, [bool(flag) for flag in special])
+    begins = begins_word(tokens, [bool(flag) for flag in special], marked)
     for place in range(1, len(tokens)):
         begins[place] |= side[place] != side[place - 1]
     words: list[list[str]] = []
@@ -191,5 +199,6 @@ def joined_words(
             words[-1].append(bare_token(token))
         groups.append(len(words) - 1)
     firsts = [place for place, first in enumerate(begins) if first]
-    shown = [shown_token(whole_characters(word)) for word in words]
+    # A space between two words, or before punctuation, may be a token of its own, which begins a word of nothing.
+    shown = [shown_token(whole_characters(word) or tokens[first]) for word, first in zip(words, firsts, strict=True)]
     return groups, shown, [bool(special[place]) for place in firsts], [side[place] for place in firsts]

@@ -146,6 +146,17 @@ def test_joined_words_end_at_streams() -> None:
     assert (groups, named, special, side) == ([0, 0, 1], ["ab", "b"], [False, False], ["encoder", "decoder"])
     ends = joined_words(["light", "house</w>", ".</w>"], [False] * 3, ["tokens"] * 3)
     assert ends[:2] == ([0, 0, 1], ["lighthouse", "."])
+    # A space that is a token of its own is a word that can be seen, or the beginning of the word behind it.
+    spaces = joined_words(["▁", ",", "▁", "a"], [False] * 4, ["tokens"] * 4)
+    assert spaces[:2] == ([0, 1, 2, 2], ["␣", ",", "a"])
+
+
+def test_a_text_of_one_word_is_one_word(smollm2: identiscope.Model) -> None:
+    """Nothing in it has the mark of a word's beginning."""
+    trace = identiscope.trace(smollm2, "Unbelievably")
+    whole = identiscope.explain(trace, methods="saliency", words=True)
+    assert len(trace.tokens) > 1 and whole["input_token"].values.tolist() == ["Unbelievably"]
+    assert (int(whole["input_begin"][0]), int(whole["input_end"][0])) == (0, 12)
 
 
 def test_what_is_there_is_kept_and_the_rest_asked(trace: identiscope.Trace, explained: xr.Dataset) -> None:

@@ -13,6 +13,7 @@ from identiscope.asking.ask import bound, described, outcome_facts
 from identiscope.asking.provenance import trace_provenance
 from identiscope.asking.resuming import check_same
 from identiscope.asking.scoring import Scored, scored
+from identiscope.capture.limits import is_byte_level
 from identiscope.errors import IdentiscopeError, InputError
 from identiscope.files import check_writable
 from identiscope.linalg.tolerance import VARIANCE_FLOOR
@@ -251,7 +252,9 @@ def _together(
     nothing = np.full(scores.shape[1], np.nan)
     errors = np.stack([nothing if one.scored.error is None else one.scored.error for one in answers])
     if words:
-        groups, tokens, flags, side = joined_words(tokens, special.tolist(), side)
+        model = runs.trace.model
+        marked = model is not None and model.tokenizer is not None and is_byte_level(model.tokenizer)
+        groups, tokens, flags, side = joined_words(tokens, special.tolist(), side, marked)
         special = np.array(flags, bool)
         scores = _added(scores, np.array(groups))
         errors = np.full_like(scores, np.nan)  # errors of one method's pieces are not independent

@@ -17,12 +17,12 @@ def token_names(model: Model, ids: Sequence[int]) -> tuple[str, ...]:
         return tuple(str(token) for token in ids)
     names = model.tokenizer.convert_ids_to_tokens(list(ids))
     given = [str(token) if name is None else str(name) for name, token in zip(names, ids, strict=True)]
-    if _is_byte_level(model.tokenizer):
+    if is_byte_level(model.tokenizer):
         return tuple(map(byte_level_name, given))
     return tuple(_ASCII.sub(_character, name) if _ASCII.fullmatch(name) else name for name in given)
 
 
-def _is_byte_level(tokenizer: Any) -> bool:
+def is_byte_level(tokenizer: Any) -> bool:
     """Whether its vocabulary has a sign for each byte: such a tokenizer joins two of them to one character."""
     join = getattr(tokenizer, "convert_tokens_to_string", None)
     try:

@@ -30,10 +30,10 @@ def words_table(run: "Run", table: str, by: str | None, methods: Sequence[str] |
     if least < 1:
         raise InputError(f"least={least} was given; expected at least 1.")
     sums: dict[tuple[Any, ...], np.ndarray] = {}
-    for rows, label in _by_text(run, table):
+    for rows, label, marked in _by_text(run, table):
         group = {"outcome": rows["outcome"].iloc[0], "label": label, None: ""}[by]
         side = ["text"] * len(rows)
-        pieces, words, special, _ = joined_words(rows["token"].tolist(), rows["special"].tolist(), side)
+        pieces, words, special, _ = joined_words(rows["token"].tolist(), rows["special"].tolist(), side, marked)
         for name in names:
             for word, share in _shares(rows[name].to_numpy(np.float64), pieces, words, special).items():
                 moments = sums.setdefault((group, name, word), np.zeros(3))
@@ -82,7 +82,7 @@ def agreement_over(run: "Run", table: str) -> tuple[dict[str, Any], list[str]]:
     """Mean agreement, its standard error, and of how many texts, [method, other]; and the names of the methods."""
     names = run.tables[table].names
     count, total, squares = np.zeros((3, len(names), len(names)))
-    for rows, _ in _by_text(run, table):
+    for rows, _, _ in _by_text(run, table):
         scores = rows[names].to_numpy(np.float64).T
         one = agreement(scores, rows["special"].to_numpy(bool))
         known = np.isfinite(one)
@@ -96,9 +96,11 @@ def agreement_over(run: "Run", table: str) -> tuple[dict[str, Any], list[str]]:
     return {"mean": (axes, mean), "standard_error": (axes, error), "texts": (axes, count.astype(int))}, names
 
 
-def _by_text(run: "Run", table: str) -> "Iterator[tuple[pd.DataFrame, str | None]]":
-    """The rows of each text, and its label."""
+def _by_text(run: "Run", table: str) -> "Iterator[tuple[pd.DataFrame, str | None, bool]]":
+    """The rows of each text, its label, and whether its vocabulary marks the beginnings of words."""
     for scores, texts in zip(run.iterate(table), run.iterate("texts", ["text", "label"]), strict=False):
         labels = dict(zip(texts["text"], texts["label"], strict=True))
+        # A text of one word does not say it by itself.
+        marked = any(token.startswith(("Ġ", "▁")) for token in scores["token"])
         for number, rows in scores.groupby("text", sort=False):
-            yield rows, labels[number]
+            yield rows, labels[number], marked
