@@ -2,7 +2,9 @@
 
 import base64
 import gzip
+import html
 import json
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -389,6 +391,32 @@ def test_texts_too_long_for_an_exact_test_are_said_and_the_rest_is_judged(tiny: 
     said = arena(tiny, path, tmp_path / "judged", methods=["gradient_input"], tests="causal", budget=200)
     assert "shapley" not in [one["name"] for one in said["tests"][0]["measures"]] and said["tests"][0]["measures"]
     assert "too many for exact Shapley" in said["reasons"]["causal"]
+
+
+def test_the_command_on_the_page_can_be_typed_again(tiny: Path, pairs: Path, tmp_path: Path) -> None:
+    given = ["judge", str(tiny), str(pairs), "--methods", "gradient_input", "--tests", "causal", "--limit", "1"]
+    given += ["--budget", "40", "--outcome", "similarity:w1 isn't w2"]
+    CliRunner().invoke(main, [*given, "-o", str(tmp_path / "judged")], catch_exceptions=False)
+    page = (tmp_path / "judged" / "index.html").read_text(encoding="utf-8")
+    shown = html.unescape(page.partition("<pre>")[2].partition("</pre>")[0])
+    assert sorted(shlex.split(shown)) == sorted(["identiscope", *given, "-o", "DIR"])
+
+
+def test_a_method_that_is_silent_on_some_tokens_says_so(tmp_path: Path) -> None:
+    """Attention of a decoder says nothing of what the encoder reads, so that nothing of it can be judged."""
+    sizes = {"d_model": 32, "d_kv": 8, "num_layers": 2, "num_heads": 4, "d_ff": 48, "decoder_start_token_id": 0}
+    folder = save_tiny(tmp_path / "model", "T5ForConditionalGeneration", **sizes, pad_token_id=0)
+    path = tmp_path / "texts.txt"
+    path.write_text("w1 w2 w3 w4\n", encoding="utf-8")
+    said = arena(folder, path, tmp_path / "judged", methods=["attention", "gradient_input"], tests="causal", budget=40)
+    assert said["reasons"]["attention"] == "it says nothing of 4 of the 4 tokens that are judged"
+    assert "gradient_input" not in said["reasons"]
+
+
+def test_planted_models_need_an_input(tiny: Path, pairs: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="planted=0 was given; expected a whole number, at least 1"):
+        arena(tiny, pairs, tmp_path / "judged", methods=["attention"], tests="planted", planted=0)
+    assert not (tmp_path / "judged").exists()
 
 
 def test_pairs_are_needed_for_their_similarity(tiny: Path, tmp_path: Path) -> None:

@@ -177,3 +177,11 @@ def test_long_texts_say_why_shapley_is_undecided(minilm: identiscope.Model) -> N
     judgement = causal(case)
     assert "too many" in judgement.undecided and np.isnan(judgement.values["shapley"]).all()
     assert np.isfinite(judgement.values["leave_one_out"]).all()
+
+
+def test_a_budget_that_is_too_small_for_shapley_values_is_no_text_that_is_too_long(minilm: identiscope.Model) -> None:
+    trace = identiscope.trace(minilm, "The cat sat there.")
+    case, _, _ = Judged(("gradient_input",)).case(trace, "similarity:A dog lay on the floor.", budget=20)
+    judgement = causal(case)
+    assert judgement.undecided == "a budget of 20 passes is too small for exact Shapley values of 5 tokens"
+    assert np.isnan(judgement.values["shapley"]).all() and np.isfinite(judgement.values["activation"]).all()

@@ -1,6 +1,7 @@
 """`identiscope judge`: which explanation survives, by every test there is."""
 
 import json
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -80,7 +81,7 @@ def judge(model: str, corpus: str, out: Path, **options: Any) -> None:
         )  # fmt: skip
     write_file(out / "judge.csv", arena_csv(said).encode())
     context = click.get_current_context()
-    write_arena_page(said, out, f"identiscope judge {' '.join(_words(context, model, corpus))}")
+    write_arena_page(said, out, f"identiscope judge {shlex.join(_words(context, model, corpus))}")
     if options["as_json"]:
         click.echo(json.dumps(said))
     else:

@@ -31,6 +31,7 @@ from identiscope.judge.case import RANDOM
 from identiscope.judge.registry import Test, chosen_tests
 from identiscope.judge.truths.inputs import COMPILED, TRAINED, planted_inputs
 from identiscope.judge.truths.tasks import Task
+from identiscope.numbers import whole_number
 from identiscope.progress import Progress, tell
 from identiscope.runs.compute.options import RunOptions
 from identiscope.runs.compute.run import run_corpus
@@ -92,6 +93,7 @@ def arena(
     out. planted: inputs of each planted model; trained: also of those that are trained, which the first time takes
     minutes. The rest is as for `run_corpus`. What is given back is `judge.json`.
     """
+    planted = whole_number("planted", planted, 1, 2**31 - 1)
     loaded = load(model, **dict(loading or {}))
     settings = arena_settings(loaded, methods, tests, outcome, budget, scores, functions)
     place = Path(directory)

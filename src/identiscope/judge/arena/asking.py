@@ -79,6 +79,11 @@ class Judged:
 
         judged = ~special if players is None else players
         case = Case(trace, runs, self.names, scores, judged, ask, truth, version, budget, self.seed + number)
+        for place in np.flatnonzero(~case.heard):
+            # Such as attention of a decoder, of what the encoder reads.
+            silent = int((~np.isfinite(scores[place, judged])).sum())
+            words = f"it says nothing of {silent} of the {int(judged.sum())} tokens that are judged"
+            failed.setdefault(self.names[place], words)
         return case, failed, passes
 
     def _asked(

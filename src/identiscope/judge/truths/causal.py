@@ -49,7 +49,11 @@ def causal(case: Case) -> Judgement:
         own = np.zeros(len(case.players))
         own[case.players] = truth
         chance[name], ceiling[name] = 0.0, _agreement(case, own, truth)
-    why = "" if "shapley" in yardsticks else f"{count} tokens are too many for exact Shapley values"
+    why = ""
+    if count > EXACT:
+        why = f"{count} tokens are too many for exact Shapley values"
+    elif "shapley" not in yardsticks:
+        why = f"a budget of {budget} passes is too small for exact Shapley values of {count} tokens"
     return Judgement(values, chance, ceiling, outcome.passes - known + case.runs.passes - before, why)
 
 
