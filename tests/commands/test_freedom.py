@@ -1,5 +1,6 @@
 """`identiscope freedom`: a sentence, the ladder by layer, and the weights that bear a load."""
 
+import csv
 import json
 from pathlib import Path
 from typing import Any
@@ -45,6 +46,16 @@ def test_it_says_a_sentence_and_shows_the_ladder(model: str, tmp_path: Path) -> 
     assert (result["moved_within"] <= 0.001).all()
     assert "How far can attention move" not in page.read_text(encoding="utf-8") and page.stat().st_size > 1000
     assert section_of(result).kind == "plain" and identiscope.plot(result, Figure().add_subplot()).has_data()
+
+
+def test_a_table_has_every_rung(model: str, tmp_path: Path) -> None:
+    out = tmp_path / "ladder.csv"
+    command(model, words(9), "--outcome", "similarity:w3", "--rows", "2", "--epsilon", "0.02", "--out", str(out))
+    with out.open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["layer"] for row in rows] == ["0", "1"]
+    for name in ("merged_exact_width", "merged_epsilon_width_0.02", "merged_reach_within_0.05", "load"):
+        assert all(float(row[name]) >= 0 for row in rows), name
 
 
 def test_json_has_rows_by_layer(model: str) -> None:

@@ -95,6 +95,15 @@ def test_a_mixture_has_a_row_for_each_input_of_each_output(trace: identiscope.Tr
     assert table["input_token"].tolist() == [trace.main.tokens[place] for place in table["input"]]
 
 
+def test_sizes_of_which_there_are_few_are_columns_and_places_are_not() -> None:
+    arrays = {"size": (("layer",), np.ones(2)), "width": (("layer", "epsilon"), np.eye(2)),
+              "cell": (("layer", "key"), np.eye(2))}  # fmt: skip
+    labels = {"layer": [3, 7], "epsilon": [0.01, 0.05], "key": [0, 1]}
+    table = tidy(make_result("x", arrays, coordinates=labels, provenance={"kind": "none"}))
+    assert table["width_0.01"].tolist() == [1, 0] and table["width_0.05"].tolist() == [0, 1]
+    assert table.attrs["left_out"] == {"cell": ("layer", "key")}
+
+
 def test_results_of_no_kind_and_of_no_axes(tmp_path: Path) -> None:
     result = xr.Dataset({"loss": (("epoch",), [3.0, 1.0]), "best": ((), 7)})
     assert tidy(result).to_dict("list") == {"epoch": [0, 1], "loss": [3.0, 1.0], "best": [7, 7]}

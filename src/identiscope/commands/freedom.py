@@ -29,8 +29,8 @@ AT_LEAST_ZERO, ABOVE_ZERO = Finite(min=0), Finite(min=0, min_open=True)
 @click.option(
     "--outcome",
     metavar="WHAT",
-    help="The prediction that is to stay: a word, a class, a difference A-B, similarity:TEXT; as for explain."
-    "  [default: the most likely word or class]",
+    help="What is predicted, as for explain: a word, a class, similarity:TEXT. Where there are choices all their"
+    " probabilities are to stay, whichever is named; else the number itself.  [default: the most likely word or class]",
 )
 @click.option(
     "--epsilon", type=ABOVE_ZERO, multiple=True, default=(0.01, 0.05), show_default=True,
@@ -46,7 +46,7 @@ AT_LEAST_ZERO, ABOVE_ZERO = Finite(min=0), Finite(min=0, min_open=True)
 @seed_option("the random maps")
 @click.option("--html", type=click.Path(path_type=Path), help="Write a page to look at.")
 @json_option
-@out_option("Save the result (safetensors), or its whole table (a name that ends in .csv).")
+@out_option("Save the result (safetensors), or its table by layer (a name that ends in .csv).")
 @model_options
 def freedom(
     model: str,

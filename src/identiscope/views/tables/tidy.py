@@ -16,7 +16,7 @@ import xarray as xr
 from identiscope.errors import InputError
 from identiscope.methods.kinds import KINDS
 
-#: An axis with at most so many names, such as types of tokens, becomes columns.
+#: An axis with at most so many names, such as types of tokens, or sizes, such as shares, becomes columns.
 MOST_COLUMNS = 12
 #: Positions say where, and not how much.
 _PLACES = ("query", "key", "row", "column", "input", "output")
@@ -105,8 +105,8 @@ def _largest(values: np.ndarray, count: int) -> np.ndarray:
 
 
 def _few_names(result: xr.Dataset, axes: Sequence[str]) -> bool:
-    """Whether axes can be columns: they have names, and not many."""
-    named = all(axis in result.coords and result[axis].dtype.kind in "OU" for axis in axes)
+    """Whether axes can be columns: they have names or sizes, and not many. Whole numbers say places."""
+    named = all(axis in result.coords and result[axis].dtype.kind in "OUf" for axis in axes)
     return named and prod(result.sizes[axis] for axis in axes) <= MOST_COLUMNS
 
 
@@ -115,8 +115,12 @@ def _spread(values: xr.DataArray, axes: Sequence[str]) -> Mapping[str, xr.DataAr
     parts = {"": values}
     for axis in axes:
         parts = {
-            f"{ending}_{label}": one.isel({axis: place}, drop=True)
+            f"{ending}_{_name(label)}": one.isel({axis: place}, drop=True)
             for ending, one in parts.items()
             for place, label in enumerate(values[axis].values)
         }
     return parts
+
+
+def _name(label: Any) -> str:
+    return f"{label:g}" if isinstance(label, np.floating) else str(label)
