@@ -4,7 +4,7 @@
     python docs/freedom_run.py tables
 
 smollm2 on 30 to 60 tokens of built-in passages (its next word), minilm on built-in pairs (the cosine of the two
-sentences). What is done for a text is kept, so that it can be gone on with. Some twenty minutes on one core.
+sentences). What is done for a text is kept, so that it can be gone on with. Some forty minutes on one core.
 """
 
 import json
@@ -113,7 +113,8 @@ def interval(values: list[float | None], digits: int = 2) -> str:
     if not len(known):
         return "–"
     bounds = interval_of(sentence_resamples(known, torch.ones(len(known))))
-    return f"{float(known.mean()):.{digits}f} [{bounds.low:.{digits}f}, {bounds.high:.{digits}f}]"
+    numbers = f"{float(known.mean()):.{digits}f} [{bounds.low:.{digits}f}, {bounds.high:.{digits}f}]"
+    return numbers.replace("-", "−")
 
 
 def table(heads: list[str], rows: list[list[str]]) -> list[str]:

@@ -143,6 +143,20 @@ def test_two_runs_of_the_judge_are_joined_if_they_are_of_the_same_texts() -> Non
         joined(null | {"texts": 15}, others)
 
 
+def test_tables_of_pages_are_those_of_the_numbers_beside_them() -> None:
+    """What was measured is in a file, and every line that is made of it stands on the page."""
+    docs = PROJECT / "docs"
+    judge = runpy.run_path(str(docs / "judge_run.py"))
+    made = {
+        "freedom.md": [runpy.run_path(str(docs / "freedom_run.py"))["tables"]()],
+        "does-it-matter.md": [runpy.run_path(str(docs / "nonidentifiability.py"))["page"]()],
+        "judge.md": [judge["table"](name) for name in judge["PAGES"]],
+    }
+    for name, tables in made.items():
+        page = (docs / name).read_text(encoding="utf-8").splitlines()
+        assert not {line for table in tables for line in table.splitlines()} - set(page), name
+
+
 def test_family_page_is_what_is_measured_here(generate: Any) -> None:
     """Every row but its error to the letter; the error below what is written. What all others gave is in a file."""
     written = (PROJECT / "docs" / "families.md").read_text(encoding="utf-8")
