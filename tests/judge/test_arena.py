@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import safetensors.numpy
+import torch
 from click.testing import CliRunner
 
 import identiscope
@@ -250,9 +251,20 @@ def test_a_file_of_scores_that_is_none_says_so(line: str, word: str, tmp_path: P
         read_scores(path)
 
 
+def test_a_file_of_scores_may_hold_more_and_come_from_windows(tmp_path: Path) -> None:
+    """Ends of lines that only some programs know may stand in a text that is kept beside its scores."""
+    path = tmp_path / "scores.jsonl"
+    lines = [f'{{"method": "m", "ids": [{token}], "scores": [1], "text": "a\u2028b\x85c"}}' for token in (1, 2)]
+    path.write_bytes(("\ufeff" + "\r\n".join(lines) + "\r\n").encode())
+    scorer: Any = read_scores(path)["m"]
+    assert scorer(None, [1], None) == scorer(None, [2], None) == [1.0]
+
+
 def test_what_captum_gives_is_added_up() -> None:
     line = json.loads(score_line("ig", [5, 6], np.array([[[1.0, 2.0], [0.5, 0.5]]])))
     assert line["scores"] == [3.0, 1.0]
+    half = torch.tensor([[[1.0, 2.0], [0.5, 0.5]]], dtype=torch.bfloat16, requires_grad=True)
+    assert json.loads(score_line("ig", [5, 6], half)) == line
     with pytest.raises(InputError, match="1 scores of ig are no finite numbers"):
         score_line("ig", [5, 6], np.array([np.nan, 1.0]))
 

@@ -117,9 +117,15 @@ def _ids(runs: OutcomeRuns) -> list[int]:
 
 def _checked(name: str, scores: Any, count: int) -> Numbers:
     """Scores that somebody else's function gave, as numbers; anything that is not one for each token is refused."""
-    given = np.asarray(scores.detach().cpu() if hasattr(scores, "detach") else scores, dtype=np.float64)
+    given = plain_numbers(scores)
     if given.shape != (count,):
         raise InputError(f"{name} gave scores of shape {list(given.shape)}; expected one for each of {count} tokens.")
     if not np.isfinite(given).all():
         raise InputError(f"{name} gave scores that are not finite for {int((~np.isfinite(given)).sum())} tokens.")
     return given
+
+
+def plain_numbers(scores: Any) -> Numbers:
+    """Numbers of another tool, in whatever precision and wherever they are, such as bfloat16, which NumPy has not."""
+    given = scores.detach().cpu().double() if hasattr(scores, "detach") else scores
+    return np.asarray(given, dtype=np.float64)

@@ -18,7 +18,7 @@ import numpy as np
 from identiscope.careful_reading import read_bounded
 from identiscope.errors import InputError
 from identiscope.files import printable
-from identiscope.judge.arena.asking import Scorer
+from identiscope.judge.arena.asking import Scorer, plain_numbers
 from identiscope.judge.arena.inseq_files import inseq_lines, inseq_output
 from identiscope.methods.outcome_runs import OutcomeRuns
 
@@ -56,7 +56,7 @@ def score_line(method: str, ids: Sequence[int], scores: Any) -> str:
     >>> score_line("mine", [101, 7, 102], [0.0, 1.5, 0.0])
     '{"method": "mine", "ids": [101, 7, 102], "scores": [0.0, 1.5, 0.0]}'
     """
-    numbers = np.asarray(scores.detach().cpu() if hasattr(scores, "detach") else scores, dtype=np.float64)
+    numbers = plain_numbers(scores)
     if numbers.ndim and numbers.shape[0] == 1 and len(ids) != 1:
         numbers = numbers[0]
     if numbers.ndim == 2:
@@ -72,7 +72,7 @@ def _lines(data: bytes, path: Path) -> Iterator[tuple[int, Any]]:
     if data[:2] == _GZIP:
         data = _unpacked(data, path)
     try:
-        text = data.decode("utf-8")
+        text = data.decode("utf-8-sig")  # with the mark that Windows puts first, or without
     except UnicodeDecodeError as error:
         raise InputError(f"{printable(path)} is no text: {error.reason}.") from error
     try:
@@ -82,7 +82,8 @@ def _lines(data: bytes, path: Path) -> Iterator[tuple[int, Any]]:
     if (saved := inseq_output(whole)) is not None:
         yield from enumerate(inseq_lines(saved, printable(path)), 1)
         return
-    for number, line in enumerate(text.splitlines(), 1):
+    # Not by every end of a line there is: some may stand in a string, such as a text beside its scores.
+    for number, line in enumerate(text.split("\n"), 1):
         if line.strip():
             try:
                 yield number, json.loads(line)
