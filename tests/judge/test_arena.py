@@ -354,6 +354,13 @@ def test_names_that_are_none_or_are_taken_are_refused() -> None:
     assert all(NAME.fullmatch(name) for name in named) and len(set(named)) == len(named)
 
 
+def test_a_function_does_not_take_the_place_of_a_file_of_scores(tiny: Path, pairs: Path, tmp_path: Path) -> None:
+    (tmp_path / "scores.jsonl").write_text(score_line("mine", [1, 2], [0.0, 1.0]), encoding="utf-8")
+    with pytest.raises(InputError, match="a function and a file of scores are both called 'mine'"):
+        arena(tiny, pairs, tmp_path / "judged", methods=["attention"], tests="causal",
+              scores=tmp_path / "scores.jsonl", functions={"mine": lambda model, ids, runs: ids})  # fmt: skip
+
+
 def test_methods_are_judged_under_the_names_that_captum_and_inseq_give(tiny: Path, tmp_path: Path) -> None:
     """Names are shown as they are, on page, table and JSON; columns of the Run have names that any reader takes."""
     model = identiscope.load(tiny)

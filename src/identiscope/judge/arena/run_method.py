@@ -52,6 +52,8 @@ def judged_of(settings: Mapping[str, Any], seed: int = 0) -> Judged:
     for name in settings.get("others", ()):
         if name not in _OTHERS:
             raise InputError(f"the function {name} is not known in this process; judge it with one worker, locally.")
+        if name in scorers:
+            raise InputError(f"a function and a file of scores are both called {name!r}; give one another name.")
         scorers[name] = _OTHERS[name]
     options = {"seed": seed} | ({"budget": settings["budget"]} if settings.get("budget") else {})
     return Judged(methods, scorers, options, seed)
