@@ -35,7 +35,8 @@ def test_what_a_weight_may_be_leads(minilm: identiscope.Model) -> None:
     )
     assert "Certain means fixed to within 0.05" in said.sentences[2]
     whole = " ".join(said.sentences)
-    assert "24 of 24 heads" in whole and f"{said.median_merged_null_share:.2f} of the squared" in whole
+    assert "only 32 numbers of what it reads, too few to tell so many weights. In 24 of 24 heads" in whole
+    assert f"{said.median_merged_null_share:.2f} of the squared" in whole
     assert f"equal tokens added up ({said.median_null_share:.2f} place by place)" in whole
     assert said.median_merged_null_share == float(result.merged_null_share.median())
     assert said.median_null_share == float(result.simplex_null_share.median())
@@ -53,6 +54,9 @@ def test_weight_that_only_moves_between_copies_is_fixed() -> None:
     said = verdict(trace, identiscope.attention_identifiability(trace))
     assert said.sentences[0].startswith("You can take it as it is: of ")
     assert "from one copy of a word to another" in " ".join(said.sentences)
+    # Twelve numbers are enough for eight weights; only copies are not told apart.
+    assert "too few" not in " ".join(said.sentences)
+    assert "12 numbers of what it reads: as a rule enough" in said.sentences[-2]
     assert (said.sample.merged_upper - said.sample.merged_lower).max() < 1e-9
     np.testing.assert_allclose(said.sample.upper - said.sample.lower, 0.7, atol=1e-9)
     assert said.median_reach < 1e-9

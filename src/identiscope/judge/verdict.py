@@ -104,10 +104,9 @@ def verdict(
     sentences = (
         *_sample_sentences(sample, drawn_from),
         *_copies_sentence(sample),
-        f"Why: a row is the weights that one word gives to {count} tokens, and a head passes on only {width} numbers of"
-        f" what it reads, too few to tell so many weights. In"
-        f" {free} of {heads} heads rows can be exchanged for others that give the same output; a typical row can move"
-        f" {reach:.2f} of its weight or more to other words (median of {len(rows)}).",
+        f"Why: a row is the weights that one word gives to {count} tokens, and a head passes on"
+        f" {_enough(count, width)}. In {free} of {heads} heads rows can be exchanged for others that give the same"
+        f" output; a typical row can move {reach:.2f} of its weight or more to other words (median of {len(rows)}).",
         f"Taken together, {merged:.2f} of the squared attention of the median head has no effect: its null share, row"
         f" sums kept and equal tokens added up ({share:.2f} place by place). A single weight may be held in place all"
         " the same, since none can be negative and each row keeps its sum: its own range is what counts.",
@@ -264,6 +263,16 @@ def _sample_sentences(sample: pd.DataFrame, drawn_from: int) -> tuple[str, ...]:
         _lead(fixed, count),
         loosest,
         f"{which}. Certain means fixed to within {FIXED:g}; {half}.",
+    )
+
+
+def _enough(count: int, width: int) -> str:
+    """Whether so many numbers of what a head reads tell the weights of so many tokens."""
+    if count > width + 1:
+        return f"only {width} numbers of what it reads, too few to tell so many weights"
+    return (
+        f"{width} numbers of what it reads: as a rule enough to tell so many weights, but not where what it reads from"
+        " some tokens can be made of what it reads from others, as from a word that stands twice"
     )
 
 
