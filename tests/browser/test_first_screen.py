@@ -51,6 +51,8 @@ def test_words_say_their_weight_and_stripes_mean_that_it_may_be_otherwise(
         if "could be anything" in label:
             low, high = map(float, re.search(r"from (\S+) to (\d\.\d\d)", label).groups())  # type: ignore[union-attr]
             assert high - low > 0.03 and background.startswith("repeating-linear-gradient")
+            # Copies of a word with hardly any weight of their own are striped so that one sees it.
+            assert len(set(re.findall(r"rgba?\([^)]*\)", background))) == 2
             striped += 1
     assert striped
     # One that is certain, elsewhere: most of the weight of this row is on itself.
@@ -67,15 +69,40 @@ def test_bounds_that_the_browser_finds_are_those_of_the_library(
     exact = identiscope.attention_intervals(trace, 3, 11, row=38)
     table = list(csv.DictReader(io.StringIO(saved(tab, "#attention_text [data-save=csv]")[1].decode())))
     assert len(table) == len(trace.tokens) and not any(one["exact"] == "true" for one in table)
-    found = 0
+    words = tab.evaluate(WORDS)
+    assert tab.locator(".reading .unsought").count() == 0
     for place, one in enumerate(table):
-        if not one["lower"]:
-            continue
         true = exact.isel(cell=int(np.flatnonzero(exact.key.values == place)[0]))
         assert float(one["lower"]) == pytest.approx(float(true.merged_lower), abs=0.005)
         assert float(one["upper"]) == pytest.approx(float(true.merged_upper), abs=0.005)
-        found += 1
-    assert found > 30
+        width = float(one["upper"]) - float(one["lower"])
+        # Also of words with next to no weight: plain is what was looked into and is certain.
+        assert words[place][2].startswith("repeating") == (width >= 0.05)
+        assert ("; certain" in words[place][1]) == (width < 0.05)
+    assert any(float(one["weight"]) < 0.001 and float(one["upper"]) > 0.05 for one in table)
+
+
+def test_words_that_were_not_looked_into_are_not_called_certain(open_page: Any, report: Path) -> None:
+    tab = open_page(report)
+    # A clock by which the time for looking is over at once.
+    tab.evaluate("let time = 0; performance.now = () => (time += 1e5);")
+    tab.evaluate("identiscope.choose({layer: 3, head: 11, row: 38})")
+    until(tab, "document.querySelector('#attention_text_title').textContent.includes('layer 3, head 11')")
+    until(tab, SOUGHT)
+    words = tab.evaluate(WORDS)
+    assert tab.locator(".reading .unsought").count() == len(words)
+    assert all("certain" not in label and "was not looked into" in label for _, label, _ in words)
+    assert "not looked into" in tab.inner_text("#attention_text .legend")
+    assert "was not looked into" in tab.inner_text("#attention_text .answer")
+    assert "stroke-dasharray" in saved(tab, "#attention_text [data-save=svg]")[1].decode()
+
+
+def test_the_text_is_on_the_first_screen_of_a_telephone(open_page: Any, report: Path) -> None:
+    tab = open_page(report, width=390)
+    box = tab.locator(".reading").bounding_box()
+    slider = tab.locator("#attention_text .moving").bounding_box()
+    assert box["y"] < 600 and slider["y"] > box["y"]
+    assert tab.evaluate("document.documentElement.scrollWidth") == 390
 
 
 def test_the_slider_moves_the_text_and_not_the_output(open_page: Any, report: Path) -> None:

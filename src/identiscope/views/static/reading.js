@@ -16,11 +16,13 @@ const READING_WHAT =
   "A head moves to each word a mixture a·T of what it reads from all words; a are the weights shown here. Other weights a′ ≥ 0" +
   " with the same sum and a′·T = a·T leave everything that the model computes as it is. For each word the least and the most" +
   " that it may have in such an a′ is its interval: min and max of a′ over {a′ ≥ 0, a′·[T,1] = a·[T,1]}. A word that stands" +
-  " several times counts once, with its weights added up. Intervals that came with the page are of the model's own T; the" +
+  " several times counts once, with its weights added up. Certain is what has an interval narrower than 0.05. Intervals that came with the page are of the model's own T; the" +
   " others this browser finds by linear programs, from T as rounded in the page.";
 
 /** A word is certain if no more than this of its weight may be otherwise. */
 const CERTAIN = 0.05;
+/** Stripes are seen if the shares of the strongest colour differ by so much. */
+const SEEN = 0.3;
 /** Words named in the sentence, and the least that such a word has. */
 const NAMED = { most: 4, least: 0.02 };
 
@@ -153,16 +155,21 @@ export function makeReading(about, theme, row, chooseRow) {
       const unit = units[index];
       const unseen = !!answer && unit.keys.every((key) => !answer.allowed[key]);
       element.classList.toggle("unseen", unseen);
+      // No word is certain only because nobody has looked.
+      element.classList.toggle("unsought", !unseen && !one.known);
       const reads = unit.keys.some((key) => readers.has(key));
       element.classList.toggle("reads", reads);
       element.tabIndex = reads || (!readers.size && index === 0) ? 0 : -1;
-      element.style.background = unseen ? "none" : striped(one, shade);
+      element.style.background = unseen ? "none" : striped(one, top, shade);
       element.setAttribute("aria-label", unseen ? `${unit.text}: not seen from here` : inWords(unit, one));
     });
     legend.replaceChildren(
       sample(shade(top), null, "looked at most"),
       sample(shade(top / 8), null, "less"),
       sample(shade(top / 2), shade(0), "could be otherwise"),
+      ...(elements.some((one) => one.classList.contains("unsought"))
+        ? [html("span", { class: "key" }, html("span", { class: "word unsought" }, "word"), "not looked into")]
+        : []),
       ...(readers.size
         ? [
             html(
@@ -214,7 +221,7 @@ export function makeReading(about, theme, row, chooseRow) {
     const copies = seenCopies(unit);
     const several = copies > 1 ? `, ${number(together, 2)} with its ${copies} copies` : "";
     const range = !known
-      ? ""
+      ? "; how much it could have was not looked into"
       : known.upper - known.lower < CERTAIN
         ? "; certain"
         : `; could be anything from ${number(known.lower, 2)} to ${number(known.upper, 2)}${copies > 1 ? " together" : ""}`;
@@ -250,15 +257,23 @@ export function makeReading(about, theme, row, chooseRow) {
         html("b", {}, "Could be otherwise: "),
         `${list(loose.map((one) => `${named(one)} (${number(one.known?.lower, 2)} to ${number(one.known?.upper, 2)})`))}.`,
       );
+    if (!parts.length && main.length)
+      return [row.seeking() ? "…" : "How much the words most looked at could have was not looked into."];
     return parts.length ? parts : ["This word looks at all words a little, and at none much."];
   }
 
-  /** @param {ReturnType<typeof stateOf>} one @param {(weight: number) => string} shade */
-  function striped({ now, known, share }, shade) {
+  /** @param {ReturnType<typeof stateOf>} one @param {number} top @param {(weight: number) => string} shade */
+  function striped({ now, known, share }, top, shade) {
     const base = shade(now);
-    if (!known || known.upper - known.lower < CERTAIN / 2) return base;
+    if (!known || known.upper - known.lower < CERTAIN) return base;
     const [lower, upper] = [known.lower * share, known.upper * share];
-    return stripes(base, shade(now - lower > upper - now ? lower : upper));
+    const strength = (/** @type {number} */ weight) => Math.sqrt(Math.max(weight, 0) / top);
+    // A copy that has little of what all copies have is striped like them, so that one sees it.
+    const down = now - lower > upper - now && strength(now) >= SEEN;
+    const other = down
+      ? Math.min(strength(lower), Math.max(0, strength(now) - SEEN))
+      : Math.max(strength(upper), Math.min(1, strength(now) + SEEN));
+    return stripes(base, shade(other * other * top));
   }
 
   /** @param {string} colour @param {string|null} other @param {string} words */
@@ -294,7 +309,7 @@ export function makeReading(about, theme, row, chooseRow) {
     return textPicture(
       theme(),
       section.heading.textContent ?? "",
-      `${READING_NOTE} ${slider.inWords()}`,
+      `${READING_NOTE} ${elements.some((one) => one.classList.contains("unsought")) ? "Dotted ones were not looked into. " : ""}${slider.inWords()}`,
       elements,
       units,
     );
@@ -324,6 +339,7 @@ export function makeReading(about, theme, row, chooseRow) {
       draw();
     }, 120);
   }
+  section.element.classList.add("narrative");
   return { element: section.element, draw, setWords };
 }
 

@@ -32,6 +32,17 @@ export function textPicture(theme, title, note, elements, units) {
             fill: colours[colours.length - 1],
           }),
         );
+    if (elements[at].classList.contains("unsought"))
+      parts.push(
+        svg("line", {
+          x1: x + 3,
+          x2: x + wide - 3,
+          y1: y + 19,
+          y2: y + 19,
+          stroke: theme.faint,
+          "stroke-dasharray": "1.5 2",
+        }),
+      );
     const ink = elements[at].classList.contains("unseen") ? theme.faint : theme.ink;
     const weight = elements[at].classList.contains("reads") ? 700 : 400;
     parts.push(svg("text", { x: x + 3, y: y + 15.5, "font-size": 14, fill: ink, "font-weight": weight }, unit.text));

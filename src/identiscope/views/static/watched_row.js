@@ -2,10 +2,8 @@
 
 import { outputDifference } from "./alternative.js";
 
-/** Of how many words the browser looks for bounds, the most looked at first: two linear programs each. */
-const SOUGHT = 40;
-/** Words that have less, and would have less in the alternative, are not worth that. */
-const WORTH = 0.004;
+/** How long the browser looks for bounds of words, two linear programs each and the most looked at first, in milliseconds. */
+const SEEKING = 8000;
 
 /**
  * @typedef {import("./worker.js").Bounds & {exact: boolean}} KnownBounds
@@ -96,13 +94,15 @@ export function makeWatchedRow(about, engine) {
     const { weights, other } = answer;
     const strength = (/** @type {number[]} */ keys) =>
       Math.max(...[weights, other].map((values) => keys.reduce((sum, key) => sum + values[key], 0)));
-    const worth = wanted
-      .filter((keys) => strength(keys) >= WORTH)
-      .sort((one, next) => strength(next) - strength(one))
-      .slice(0, SOUGHT)
-      .filter((keys) => !bounds.has(nameOf(keys)));
-    seeking = worth.length > 0;
-    for (const keys of worth) {
+    const { allowed } = answer;
+    // All that are seen: a word with hardly any weight may be one that could have much.
+    const open = wanted
+      .filter((keys) => keys.some((key) => allowed[key]) && !bounds.has(nameOf(keys)))
+      .sort((one, next) => strength(next) - strength(one));
+    seeking = open.length > 0;
+    const end = performance.now() + SEEKING;
+    for (const keys of open) {
+      if (performance.now() > end) break;
       const found = await engine.bounds(index, layer.heads.indexOf(head), row, keys);
       if (mine !== turn) return;
       if (!found) continue;
