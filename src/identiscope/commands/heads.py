@@ -13,6 +13,7 @@ from identiscope.files import printable
 
 if TYPE_CHECKING:
     from identiscope.capture import Model
+    from identiscope.papers.heads.gender import Template
     from identiscope.views.plots.figures import Claim
 
 
@@ -96,6 +97,8 @@ def heads(model: str, corpus: str, out: Path, conllu: Path | None, **options: An
     columns = options["columns"].split(",") if options["columns"] else None
     kinds = tuple(kind.strip() for kind in options["without"].split(",") if kind.strip() not in ("", "none"))
     own = ("outcome", "texts", "intervals", "rows", "prune", "pairs", "sentences", "max_tokens", "seed", "shorten")
+    # Templates that cannot be read are refused before hours of work.
+    templates = {path.stem: _templates(path, options["template_count"]) for path in options["templates"]}
     asked = HeadOptions(without=kinds, **{name: options[name] for name in own})
     make_directory(out)
     with progress_bar(model) as moved:
@@ -105,7 +108,7 @@ def heads(model: str, corpus: str, out: Path, conllu: Path | None, **options: An
             announce=partial(click.echo, err=True),
         )  # fmt: skip
     claims = head_claims(survey, open_run(out / "run"), causal=survey.causal)
-    studies = {path.stem: _gender(model, path, options, moved) for path in options["templates"]}
+    studies = {name: _gender(model, chosen, options, moved) for name, chosen in templates.items()}
     claims += [gender_claim(study, name) for name, study in studies.items()]
 
     def of_null(null: "Model") -> "list[Claim]":
@@ -117,7 +120,9 @@ def heads(model: str, corpus: str, out: Path, conllu: Path | None, **options: An
         )
         judged = head_claims(found, open_run(out / "untrained" / "run"), causal=found.causal)
         less_of = options | {"intervals": 0}
-        return judged + [gender_claim(_gender(null, path, less_of, moved), path.stem) for path in options["templates"]]
+        return judged + [
+            gender_claim(_gender(null, chosen, less_of, moved), name) for name, chosen in templates.items()
+        ]
 
     if options["untrained"]:
         claims = claims_beside(claims, lambda: untrained(load(model, **loading(options))), of_null)
@@ -160,13 +165,19 @@ def heads(model: str, corpus: str, out: Path, conllu: Path | None, **options: An
     click.echo(f"saved: {printable(page)}")
 
 
-def _gender(model: "str | Model", path: Path, options: dict[str, Any], progress: Any) -> Any:
-    """The study of one file of templates."""
-    from identiscope.capture import Model, load
-    from identiscope.papers.heads.gender import gender_study, read_templates
+def _templates(path: Path, most: int) -> "list[Template]":
+    """Some templates of a file, spread over it."""
+    from identiscope.papers.heads.gender import read_templates
     from identiscope.runs.heads.traced import evenly
 
     every = read_templates(path)
-    chosen = [every[place] for place in evenly(len(every), options["template_count"])]
+    return [every[place] for place in evenly(len(every), most)]
+
+
+def _gender(model: "str | Model", chosen: "list[Template]", options: dict[str, Any], progress: Any) -> Any:
+    """The study of some templates."""
+    from identiscope.capture import Model, load
+    from identiscope.papers.heads.gender import gender_study
+
     loaded = model if isinstance(model, Model) else load(model, **loading(options))
     return gender_study(loaded, chosen, intervals=2 * options["intervals"], progress=progress)

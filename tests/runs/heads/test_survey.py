@@ -2,6 +2,7 @@
 
 import csv
 import json
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -12,9 +13,12 @@ from click.testing import CliRunner
 import identiscope
 from identiscope.cli import main
 from identiscope.corpus.dependencies import read_dependencies
+from identiscope.corpus.readers import Text
 from identiscope.methods.structure.head_distances import head_distances, scaled_to_plane
 from identiscope.methods.structure.syntactic_heads import strongest_words, word_attention
 from identiscope.runs.heads.means import Means
+from identiscope.runs.heads.options import HeadOptions
+from identiscope.runs.heads.study import Study
 from identiscope.runs.heads.syntax import DIRECTIONS, Syntax
 from identiscope.views.page.head_cards import head_sentences
 from tiny_text_model import save_tiny
@@ -183,3 +187,49 @@ def test_one_text_has_numbers_and_no_errors(surveyed: tuple[Path, str], tmp_path
     assert row["raw_to_self"] and not row["raw_to_self_error"] and "zero_size" not in row
     more = CliRunner().invoke(main, [*command[:-1], "zero", "--prune", "1"])
     assert more.exit_code != 0 and "give at least two" in str(more.exception)
+
+
+def run(folder: Path, out: Path, *options: str) -> tuple[str, str]:
+    """What a command said, and what it was refused with."""
+    command = ["heads", str(folder / "model"), str(folder / "texts.txt"), "-o", str(out), "--intervals", "0",
+               "--no-untrained", *options]  # fmt: skip
+    done = CliRunner().invoke(main, command)
+    return done.output, str(done.exception or "")
+
+
+def test_what_can_be_refused_is_refused_before_texts_are_read(surveyed: tuple[Path, str], tmp_path: Path) -> None:
+    folder, wrong = surveyed[0], tmp_path / "wrong.tsv"
+    empty = tmp_path / "empty.conllu"
+    empty.write_text("# nothing\n")
+    rows = "condition\ttype\tsplit\tn\tsentence\tmarked_spans\n"
+    wrong.write_text(rows + "".join(f"{one}\t1\tdev\t1\tThe cook met {who}.\tThe baker|{who}\n"
+                                    for one, who in (("pro", "her"), ("anti", "him"))))  # fmt: skip
+    alone = tmp_path / "alone.tsv"
+    alone.write_text(rows + "pro\t1\tdev\t1\tThe cook met her.\tThe cook|her\n")
+    for options, says in (
+        (["--templates", str(wrong)], "'baker' is no word of 'The cook met her.'"),
+        (["--templates", str(alone)], "alone.tsv has no two sentences that differ in a pronoun alone"),
+        (["--conllu", str(empty)], "empty.conllu has no sentences"),
+        (["--without", "none", "--prune", "1"], "ablation by zero is needed"),
+    ):
+        said, why = run(folder, tmp_path / "out", *options)
+        assert says in said + why and not (tmp_path / "out" / "run").exists()
+    assert "one must stay" in "".join(run(folder, tmp_path / "out", "--prune", "1000"))
+
+
+def test_relations_that_are_met_too_seldom_are_said_to_be(surveyed: tuple[Path, str], tmp_path: Path) -> None:
+    few = tmp_path / "few.conllu"
+    few.write_text(SENTENCE * 3)
+    said, _ = run(surveyed[0], tmp_path / "out", "--without", "none", "--conllu", str(few))
+    assert "syntax: no relation was met 20 times in every other of 3 sentences" in said
+    page = (tmp_path / "out" / "index.html").read_text(encoding="utf-8")
+    assert "<p>No relation was met 20 times in every other of 3 sentences.</p>" in page
+
+
+def test_one_text_is_compared_with_itself_and_says_so(minilm: identiscope.Model) -> None:
+    def said(count: int) -> str:
+        texts = [Text(("the cat sat",))] * count
+        return Study(minilm, texts, Counter(), HeadOptions(without=("zero",)), None).outcome_in_words
+
+    assert said(2) == "cosine of the mean state with that of the next text"
+    assert said(1).endswith("with that of the same text, the only one, as the model has it")

@@ -53,13 +53,20 @@ def read_templates(path: str | Path) -> list[Template]:
         rows = list(csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
     columns = set(rows[0]) if rows else set()
     if {"condition", "type", "split", "n", "sentence", "marked_spans"} <= columns:
-        return list(_winobias(rows))
-    if {"sentid", "sentence"} <= columns:
-        return list(_winogender(rows))
-    raise InputError(
-        f"{printable(path)} has the columns {', '.join(sorted(columns)) or 'none'}; expected those of WinoBias"
-        " (condition, type, split, n, sentence, marked_spans) or of Winogender (sentid, sentence)."
-    )
+        templates = list(_winobias(rows))
+    elif {"sentid", "sentence"} <= columns:
+        templates = list(_winogender(rows))
+    else:
+        raise InputError(
+            f"{printable(path)} has the columns {', '.join(sorted(columns)) or 'none'}; expected those of WinoBias"
+            " (condition, type, split, n, sentence, marked_spans) or of Winogender (sentid, sentence)."
+        )
+    if not templates:
+        raise InputError(f"{printable(path)} has no two sentences that differ in a pronoun alone.")
+    for template in templates:
+        for text in (template.first, template.second):
+            _occupation_in(text, template.occupation)
+    return templates
 
 
 def _winobias(rows: Sequence[dict[str, str]]) -> Iterator[Template]:
@@ -85,6 +92,14 @@ def _differ_in_pronouns(one: str, other: str) -> bool:
     return len(first) == len(second) and bool(changed) and all(a.lower() in PRONOUNS for pair in changed for a in pair)
 
 
+def _occupation_in(text: str, occupation: str) -> tuple[int, int]:
+    """Where in a text the occupation is: a word of its own, since a cook is not in "cookies"."""
+    where = re.search(rf"\b{re.escape(occupation)}\b", text, re.IGNORECASE)
+    if where is None:
+        raise InputError(f"{occupation!r} is no word of {text!r}.")
+    return where.span()
+
+
 @dataclass(frozen=True)
 class _Places:
     """Where in a text the pronoun and the occupation are."""
@@ -106,11 +121,7 @@ def _places(traced: Trace, text: str, other: str, occupation: str) -> _Places:
     begin = text.rfind(" ", 0, begin) + 1
     ends = [place for place in range(begin, len(text)) if not text[place].isalpha()]
     end = ends[0] if ends else len(text)
-    # A word of its own: a cook is not in "cookies".
-    where = re.search(rf"\b{re.escape(occupation)}\b", text, re.IGNORECASE)
-    if where is None:
-        raise InputError(f"{occupation!r} is no word of {text!r}.")
-    spans = ((begin, end), where.span())
+    spans = ((begin, end), _occupation_in(text, occupation))
     found = [
         [
             place

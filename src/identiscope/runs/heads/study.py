@@ -71,7 +71,8 @@ class Study:
         if self.importance is None:
             return "none"
         given = self.options.outcome is not None or self._has_logits
-        return self.importance.name if given else "cosine of the mean state with that of the next text"
+        next_text = "the next text" if len(self.chosen) > 1 else "the same text, the only one, as the model has it"
+        return self.importance.name if given else f"cosine of the mean state with that of {next_text}"
 
     @property
     def _has_logits(self) -> bool:
@@ -203,10 +204,7 @@ class Study:
             return None
         if self.importance is not None and self.importance.failed and not self.importance.sizes:
             raise InputError(f"no text says which heads to drop: {self.importance.failed[0]}")
-        if self.importance is None or "zero" not in self.importance.sizes:
-            raise InputError("which heads to drop is told by leaving each out: ablation by zero is needed.")
-        if count >= len(heads):
-            raise InputError(f"{count} heads were to be dropped; the model has {len(heads)}, and one must stay.")
+        assert self.importance is not None
         order = np.argsort(self.importance.sizes["zero"].mean.ravel(), kind="stable").tolist()
         held = sorted(self.held_back())
         if not held:

@@ -11,7 +11,10 @@ import xarray as xr
 
 from identiscope.capture.limits import position_limit
 from identiscope.capture.models import Model, load
+from identiscope.corpus.dependencies import read_dependencies
 from identiscope.corpus.readers import Corpus
+from identiscope.errors import InputError
+from identiscope.files import printable
 from identiscope.methods.registry import of_kind
 from identiscope.progress import Progress, say
 from identiscope.results import make_result
@@ -71,6 +74,11 @@ def survey_heads(
     >>> survey = survey_heads("minilm", Corpus("passages"), Path("heads"))
     """
     options = options or HeadOptions()
+    # What can be refused is refused before all texts are read.
+    if options.prune and "zero" not in options.without:
+        raise InputError("which heads to drop is told by leaving each out: ablation by zero is needed.")
+    if conllu is not None and not any(True for _ in read_dependencies(conllu, options.sentences)):
+        raise InputError(f"{printable(conllu)} has no sentences.")
     loaded = model if isinstance(model, Model) else load(model, **(loading or {}))
     second = against if against is None or isinstance(against, Model) else load(against, **(loading or {}))
     known = (options.max_tokens, position_limit(loaded), None if second is None else position_limit(second))
@@ -83,6 +91,9 @@ def survey_heads(
     chosen, counts = chosen_texts(loaded, corpus, options.texts)
     study = Study(loaded, chosen, counts, options, progress, announce, second is not None)
     layers, heads = (done.means(STATISTICS[0])[axis].values.tolist() for axis in ("layer", "head"))
+    count = len(layers) * len(heads)
+    if options.prune >= count:
+        raise InputError(f"{options.prune} heads were to be dropped; the model has {count}, and one must stay.")
     arrays |= study.arrays((len(layers), len(heads)))
     relations, sentences, skipped = study.relations(conllu)
     compared = maps = apart = None

@@ -38,6 +38,11 @@ select { font: inherit; max-width: 100%; } #card { border: 1px solid var(--line)
 circle.chosen { stroke: var(--chosen); stroke-width: 3; }
 .differences { display: block; height: auto; }
 .differences text { font: 12px system-ui, sans-serif; fill: currentColor; }
+h1 { overflow-wrap: anywhere; line-height: 1.25; } .two > section { min-width: 0; }
+@media (max-width: 45rem) { h1 { font-size: 1.5rem; } .findings thead { display: none; }
+.findings tr { display: block; border-bottom: 1px solid var(--line); padding: .4rem 0; }
+.findings td { display: block; border: 0; padding: .1rem 0; } .findings td:first-child { font-weight: 600; }
+.findings td[data-name]::before { content: attr(data-name) ": "; color: var(--quiet); } }
 .pictures { display: flex; gap: 1.5rem; } .pictures figure { margin: 0; flex: none; }
 @media (prefers-color-scheme: dark) { body { background: #16181c; color: #e8e8e8; } :root { --quiet: #a0a0a0; } }
 """
@@ -46,7 +51,7 @@ _SCRIPT = """
 const data = JSON.parse(document.getElementById("numbers").textContent);
 const grid = document.getElementById("grid"), choice = document.getElementById("statistic");
 const mix = (a, b, t) => a.map((x, i) => Math.round(x + (b[i] - x) * t));
-const said = (x) => x === null ? "–" : Math.abs(x) >= 0.01 || x === 0 ? x.toFixed(2) : x.toExponential(0);
+const said = (x) => x === null ? "–" : Math.abs(x) >= 0.0095 || x === 0 ? x.toFixed(2) : x.toExponential(0);
 function colour(x, low, high) {
   if (x === null) return [null, ""];
   const white = [247, 247, 247], blue = [8, 69, 148], orange = [179, 66, 0];
@@ -65,9 +70,11 @@ function draw() {
     button.style.background = back || "transparent"; button.style.color = front || "inherit";
     button.textContent = said(x);
     const error = one.error ? one.error[l][h] : null, bounds = one.bounds ? one.bounds[l][h] : null;
-    button.title = `layer ${data.layers[l]}, head ${data.heads[h]}: ${said(x)}`
+    const name = `layer ${data.layers[l]}, head ${data.heads[h]}: ${said(x)}`
       + (error === null ? "" : ` ± ${said(error)}`)
       + (bounds && bounds[0] !== null ? `; with the same output ${said(bounds[0])} to ${said(bounds[1])}` : "");
+    button.title = name;
+    button.setAttribute("aria-label", name);
   }
 }
 function show(l, h) {
@@ -126,7 +133,7 @@ most that it could be on the rows drawn while every output of the head stays the
 <div class="two"><section><h2>Map of heads</h2>{_map(heads, facts)}</section>
 <section><h2>Most important heads</h2>{_important(heads)}{_prune(prune)}{_pairs(pairs)}</section></div>
 {against_section(against)}{maps_section(against, maps)}{distances_section(apart)}
-{shortened_section(shortened)}{_claims(claims)}{_relations(relations)}
+{shortened_section(shortened)}{_claims(claims)}{_relations(relations, facts)}
 {"".join(gender_section(study, name) for name, study in genders.items())}
 {_cards(heads)}
 <script type="application/json" id="numbers">{_data(heads, names, labels)}</script><script>{_SCRIPT}</script>
@@ -285,8 +292,9 @@ def _pairs(pairs: xr.Dataset | None, most: int = 10) -> str:
         )
     return (
         "<h3>Pairs that stand in for each other</h3><p class='quiet'>Changes of the outcome without one, the other, and"
-        " both; those where both together lose most beyond the sum.</p><table class='rows'><thead><tr><th>heads</th>"
-        f"<th>first</th><th>second</th><th>both</th></tr></thead><tbody>{''.join(rows)}</tbody></table>"
+        " both; those where both together lose most beyond the sum.</p><div class='wide'>"
+        "<table class='rows'><thead><tr><th>heads</th>"
+        f"<th>first</th><th>second</th><th>both</th></tr></thead><tbody>{''.join(rows)}</tbody></table></div>"
     )
 
 
@@ -295,19 +303,33 @@ def _claims(claims: Sequence[Claim]) -> str:
         return ""
     rows = "".join(
         f"<tr><td>{escape(claim.statement)}<div class='quiet'>{escape(claim.source)}</div></td>"
-        f"<td>{claim.verdict}</td><td>{escape(claim.published)}</td><td>{escape(claim.here)}</td>"
-        f"<td class='quiet'>{escape(claim.rule)}</td></tr>"
+        f"<td data-name='here'>{claim.verdict}</td><td data-name='published'>{escape(claim.published)}</td>"
+        f"<td data-name='came out'>{escape(claim.here)}</td>"
+        f"<td data-name='rule' class='quiet'>{escape(claim.rule)}</td></tr>"
         for claim in claims
     )
     return (
-        "<h2>What was published</h2><div class='wide'><table class='rows'><thead><tr><th>finding</th><th>here</th>"
+        "<h2>What was published</h2><div class='wide'><table class='rows findings'><thead><tr>"
+        "<th>finding</th><th>here</th>"
         f"<th>published</th><th>came out</th><th>rule</th></tr></thead><tbody>{rows}</tbody></table></div>"
     )
 
 
-def _relations(relations: Sequence[Mapping[str, Any]]) -> str:
-    if not relations:
+def met_too_seldom(facts: Mapping[str, Any]) -> str:
+    """Why there is no relation, in words, where sentences were given."""
+    sentences, cut = (
+        facts.get(name, 0) for name in ("sentences with dependencies", "sentences that were cut and left out")
+    )
+    if not sentences and not cut:
         return ""
+    left = f"; {cut} sentences were cut and left out" if cut else ""
+    return f"no relation was met {FEWEST} times in every other of {sentences} sentences{left}"
+
+
+def _relations(relations: Sequence[Mapping[str, Any]], facts: Mapping[str, Any]) -> str:
+    if not relations:
+        seldom = met_too_seldom(facts)
+        return f"<h2>Syntactic heads</h2><p>{seldom[0].upper()}{seldom[1:]}.</p>" if seldom else ""
     rows = "".join(
         f"<tr><td>{escape(row['relation'])}</td><td>{row['direction']}</td><td>{row['layer']}.{row['head']}</td>"
         f"<td class='number'>{100 * row['accuracy']:.1f} ± {100 * row['error']:.1f} %</td>"

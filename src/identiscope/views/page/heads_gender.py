@@ -52,6 +52,7 @@ def _table(study: xr.Dataset, way: str, most: int) -> str:
     order = [place for place in np.argsort(-np.abs(np.nan_to_num(values)).ravel()) if sure.ravel()[place]][:most]
     if not order:
         return f"{said}.</p>"
+    shown = f" The {most} with the largest differences:" if int(sure.sum()) > len(order) else ""
     rows = []
     for place in order:
         at = np.unravel_index(int(place), values.shape)
@@ -66,8 +67,8 @@ def _table(study: xr.Dataset, way: str, most: int) -> str:
         )
     could = "<th>could be</th>" if found["known"] else ""
     return (
-        f"{said}.</p><div class='wide'><table class='rows'><thead><tr><th>head</th><th>difference</th><th>in the map"
-        f" that no rewriting changes</th>{could}</tr></thead><tbody>{''.join(rows)}</tbody></table></div>"
+        f"{said}.{shown}</p><div class='wide'><table class='rows'><thead><tr><th>head</th><th>difference</th>"
+        f"<th>in the map that no rewriting changes</th>{could}</tr></thead><tbody>{''.join(rows)}</tbody></table></div>"
     )
 
 

@@ -12,6 +12,7 @@ import xarray as xr
 
 from identiscope.files import write_file
 from identiscope.views.page.head_cards import head_sentences
+from identiscope.views.page.heads import met_too_seldom
 from identiscope.views.page.heads_against import moved_heads
 from identiscope.views.plots.figures import Claim
 
@@ -129,6 +130,8 @@ def print_heads(
     better = [row for row in relations if row["is_better"]]
     if relations:
         print(f"  syntax: in {len(better)} of {len(relations)} relations a head beats every fixed offset")
+    elif met_too_seldom(facts):
+        print(f"  syntax: {met_too_seldom(facts)}")
     if prune is not None:
         print(
             f"  dropping {prune['heads']} heads: {prune['change']:+.3g} ± {prune['change_error']:.2g} on texts held"
