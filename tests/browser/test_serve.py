@@ -197,6 +197,17 @@ def test_trouble_is_told_and_hostile_text_is_text(opened: Any) -> None:
     assert tab.evaluate("window.bad") is None and tab.locator(".pane img").count() == 0
 
 
+def test_the_history_of_long_texts_fits_a_narrow_screen(opened: Any) -> None:
+    tab = opened(width=390)
+    for text in ("A keeper and an " + "extra" * 60 + "ordinary word.", "The light and the sea. " * 3):
+        tab.fill("textarea >> nth=0", text)
+        tab.click("button.main >> nth=0")
+        until(tab, f"JSON.parse(localStorage.getItem('identiscope-asked') ?? '[]')[0]?.text === {text!r}", 60)
+        shown(tab)
+    tab.click(".history summary")
+    assert tab.locator(".history button").count() >= 2 and fits(tab)
+
+
 def test_a_reload_keeps_text_and_result_and_history_has_them(opened: Any) -> None:
     tab = opened()
     choose(tab)
