@@ -1,6 +1,7 @@
 """One way for all commands to give a text, a file or a Run; the name of a file is never analysed as a text."""
 
 import json
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -145,6 +146,27 @@ def test_a_run_that_is_not_there_is_asked_about(model: str, tmp_path: Path, monk
     done = invoke("report", model, "--text", "w1", "--no-verdict")
     assert done.exit_code == 0, done.output
     assert Path("report.html").exists()
+
+
+def test_the_page_of_a_run_takes_nothing_that_says_nothing_of_it(
+    model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Options of a page of a text, and the name of another model, would be passed over without a word."""
+    monkeypatch.chdir(tmp_path)
+    Path("texts.txt").write_text("w1 w2 w3", encoding="utf-8")
+    assert invoke("run", model, "texts.txt", "--out", "mine").exit_code == 0
+    for option in (["--layers", "77"], ["--with", "rollout"], ["--kind", "cross"], ["--no-verdict"]):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)  # of --kind
+            done = invoke("report", model, "mine", *option)
+        assert done.exit_code == 2 and f"{option[0]} cannot be asked of a Run" in done.output
+    done = invoke("report", "no-such-model", "mine")
+    assert isinstance(done.exception, identiscope.InputError)
+    assert "the Run in mine is of" in str(done.exception) and "no-such-model was given" in str(done.exception)
+    assert not Path("report.html").exists()
+    for way in ([model, "mine"], [f"{model}/", "mine"], ["--run", "mine"]):
+        assert invoke("report", *way).exit_code == 0 and Path("report.html").exists()
+        Path("report.html").unlink()
 
 
 def test_kind_is_called_attention_now(model: str) -> None:

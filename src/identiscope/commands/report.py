@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from identiscope.commands.options import (
     AT_LEAST_TWO,
@@ -20,6 +21,9 @@ from identiscope.commands.sections import listed
 from identiscope.commands.texts import ask_about_paths, ask_about_runs
 from identiscope.errors import InputError
 from identiscope.methods.registry import METHODS
+
+#: The options that a page of a Run has.
+OF_RUNS = ("run_directory", "out")
 
 
 @listed("look", 60)
@@ -47,7 +51,8 @@ def report(model: str, out: Path, **options: Any) -> None:
     """Write one HTML file that shows what of MODEL's attention on TEXT is real: maps, rows, alternatives.
 
     It holds everything and asks nothing of any network. Several TEXTs give several files, numbered. A RUN is the
-    directory of a corpus run: its page shows the corpus as a whole. Without TEXT, a built-in passage is used.
+    directory of a corpus run: its page shows the corpus as a whole, and takes no option but --out. Without TEXT, a
+    built-in passage is used.
     """
     from identiscope.files import check_writable
 
@@ -55,8 +60,9 @@ def report(model: str, out: Path, **options: Any) -> None:
         raise click.UsageError(f"{model!r} is a Run, and was given as a model; did you mean --run {model}?")
     given = _given(options)
     if isinstance(given, Path):
+        _refuse_what_no_run_takes()
         check_writable(out)
-        _of_run(given, out)
+        _of_run(given, model if _was_given("model") else None, out)
         return
     methods, files = _others(options["others"])
     places = _numbers("--canonical", options["canonical"].split(","), 2) if ":" in options["canonical"] else None
@@ -137,10 +143,31 @@ def _of_texts(model: str, given: list[Any], paths: list[Path], chosen: dict[str,
         click.echo(f"{printable(path)} ({path.stat().st_size / 1e6:.1f} MB, {len(traced.main)} tokens)")
 
 
-def _of_run(directory: Path, out: Path) -> None:
+def _was_given(name: str) -> bool:
+    """Whether a parameter of this command was written on the command line."""
+    return click.get_current_context().get_parameter_source(name) is ParameterSource.COMMANDLINE
+
+
+def _refuse_what_no_run_takes() -> None:
+    """The options of a page of a text say nothing of a Run, whose numbers are there already."""
+    options = [one for one in click.get_current_context().command.params if isinstance(one, click.Option)]
+    idle = [one.opts[-1] for one in options if one.name and one.name not in OF_RUNS and _was_given(one.name)]
+    if idle:
+        raise click.UsageError(
+            f"{', '.join(idle)} cannot be asked of a Run: its page shows the numbers that are in it. Leave that out, or"
+            " give a text."
+        )
+
+
+def _of_run(directory: Path, model: str | None, out: Path) -> None:
     from identiscope.files import printable
     from identiscope.reports.reporting_run import report_run
+    from identiscope.runs.format.opened_run import open_run
 
+    if model is not None:
+        own = str(open_run(directory).manifest["names"]["model"])
+        if os.path.basename(os.path.normpath(model)) != os.path.basename(os.path.normpath(own)):
+            raise InputError(f"the Run in {printable(directory)} is of {own}, and {printable(model)} was given.")
     path = report_run(directory, out)
     click.echo(f"{printable(path)} ({path.stat().st_size / 1e6:.1f} MB)")
 
