@@ -48,6 +48,30 @@ def test_a_benchmark_runs_to_its_end_on_its_smallest_size(name: str, tmp_path: P
     assert len(told.read_text(encoding="utf-8").splitlines()) == 4
 
 
+def two_trees(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(FOLDER / "two_trees.py"), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"})
+
+
+def test_two_states_of_the_source_are_measured_to_the_end(tmp_path: Path) -> None:
+    """The job that asks most of its texts: equal ones would stand on one side of every split."""
+    path = tmp_path / "table.md"
+    here = str(PROJECT)
+    done = two_trees(here, here, "--repeats", "1", "--jobs", "linear probes", "--markdown", str(path))
+    assert done.returncode == 0, done.stderr[-2000:]
+    table = path.read_text(encoding="utf-8").splitlines()
+    assert len(table) == 3 and table[2].startswith("| tokens of a corpus: linear probes | ")
+
+
+def test_a_state_that_cannot_do_it_says_why(tmp_path: Path) -> None:
+    package = tmp_path / "src" / "identiscope"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("raise ValueError('half written')", encoding="utf-8")
+    done = two_trees(str(tmp_path), str(tmp_path))
+    assert done.returncode == 1
+    assert f"{tmp_path} could not do it" in done.stderr and "ValueError: half written" in done.stderr
+
+
 def test_make_bench_installs_all_baselines() -> None:
     project = tomllib.loads((PROJECT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     installed = {re.split(r"\W", asked)[0] for asked in project["optional-dependencies"]["bench"]}
