@@ -141,5 +141,13 @@ def test_the_command(path: str, tmp_path: Path) -> None:
     assert "closest of" in done.output and "head_summary.entropy" in done.output
 
 
+def test_the_command_says_what_is_explained(path: str) -> None:
+    outcome = ("--outcome", "similarity:w1 w2")
+    scores = json.loads(invoke(path, words(5), "--methods", "saliency,occlusion", *outcome, "--json").output)
+    assert scores["compared"] == "score" and -1 <= scores["rows"][0]["spearman"] <= 1
+    done = invoke(path, words(5), "--methods", "raw,effective", *outcome)
+    assert "none of attention, effective has an option outcome" in str(done.exception)
+
+
 def test_all_kinds_with_two_methods_are_known() -> None:
     assert len(MAPS) > 2 and len(HEADS) > 2 and set(MAPS + HEADS) <= set(METHODS)

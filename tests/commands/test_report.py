@@ -74,9 +74,21 @@ def test_several_texts_a_file_and_a_saved_result(tmp_path: Path, minilm: identis
     assert found["attention"]["tokens"]["queries"][1] == "from" and len(found) > 1
 
 
+def test_an_outcome_goes_to_the_methods_that_explain_one(tmp_path: Path) -> None:
+    out, outcome = tmp_path / "page.html", "similarity:A second text."
+    asked = ("--with", "saliency,rollout", "--outcome", outcome, "--no-verdict")
+    done = run("minilm", "One text.", *asked, "-o", str(out))
+    assert done.exit_code == 0, done.output
+    found = sections(out)
+    assert found["saliency"]["rows"] == ["cosine of the mean state with that of 'A second text.'"]
+    assert "rollout" in found
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
+        (["minilm", "x y", "--outcome", "A", "--no-verdict"], "methods none: none of them explains one"),
+        (["minilm", "x y", "--outcome", "A", "--with", "rollout"], "methods rollout: none of them explains one"),
         (["minilm", "x y", "--file", __file__], "not both"),
         (["minilm", "x y", "--canonical", "1:a"], "not layer:head"),
         (["minilm", "x y", "--canonical", "some"], "auto, all, none"),

@@ -13,6 +13,7 @@ from identiscope.commands.options import (
     layers_option,
     model_options,
     out_option,
+    outcome_option,
     text_options,
 )
 from identiscope.commands.sections import listed
@@ -30,6 +31,7 @@ MOST_ROWS = 20
 @layers_option
 @heads_option
 @attention_option
+@outcome_option("What is explained by methods that explain something; as in identiscope explain.")
 @json_option
 @out_option("Save the result (safetensors), or its whole table (a name that ends in .csv).")
 @model_options
@@ -55,7 +57,7 @@ def compare(
     from identiscope.views.tables.comparison import print_comparison
     from identiscope.views.tables.rows import json_rows
 
-    own = {name: options.pop(name) for name in ("layers", "heads", "attention")}
+    own = {name: options.pop(name) for name in ("layers", "heads", "attention", "outcome")}
     given = {name: value for name, value in own.items() if value is not None}
     names = [name.strip().replace("-", "_") for name in methods.split(",") if name.strip()]
     if out is not None:

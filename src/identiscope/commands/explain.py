@@ -6,7 +6,15 @@ from typing import Any
 
 import click
 
-from identiscope.commands.options import COUNT, json_option, model_options, out_option, seed_option, text_options
+from identiscope.commands.options import (
+    COUNT,
+    json_option,
+    model_options,
+    out_option,
+    outcome_option,
+    seed_option,
+    text_options,
+)
 from identiscope.commands.sections import listed
 from identiscope.commands.tracing import load_and_trace
 
@@ -15,12 +23,9 @@ from identiscope.commands.tracing import load_and_trace
 @click.command("explain")
 @click.argument("model", default="minilm")
 @text_options
-@click.option(
-    "--outcome",
-    metavar="WHAT",
-    help="What is explained: a word, the name or number of a class, a difference A-B, similarity:TEXT (the cosine with"
+@outcome_option(
+    "What is explained: a word, the name or number of a class, a difference A-B, similarity:TEXT (the cosine with"
     " another text); WORD@POSITION says where it is read, logit:, probability: or log-probability: what it is."
-    "  [default: the most likely word or class]",
 )
 @click.option("--methods", default="fast", show_default=True, metavar="all|fast|NAME,…", help="Which methods.")
 @click.option("--top", type=COUNT, default=5, show_default=True, help="So many tokens of each method.")

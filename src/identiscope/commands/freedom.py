@@ -13,6 +13,7 @@ from identiscope.commands.options import (
     layers_option,
     model_options,
     out_option,
+    outcome_option,
     seed_option,
     text_options,
 )
@@ -26,11 +27,9 @@ AT_LEAST_ZERO, ABOVE_ZERO = Finite(min=0), Finite(min=0, min_open=True)
 @click.command("freedom")
 @click.argument("model", default="smollm2")
 @text_options
-@click.option(
-    "--outcome",
-    metavar="WHAT",
-    help="What is predicted, as for explain: a word, a class, similarity:TEXT. Where there are choices all their"
-    " probabilities are to stay, whichever is named; else the number itself.  [default: the most likely word or class]",
+@outcome_option(
+    "What is predicted, as for explain: a word, a class, similarity:TEXT. Where there are choices all their"
+    " probabilities are to stay, whichever is named; else the number itself."
 )
 @click.option(
     "--epsilon", type=ABOVE_ZERO, multiple=True, default=(0.01, 0.05), show_default=True,

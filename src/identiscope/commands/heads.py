@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from identiscope.commands.options import COUNT, SEED, analysis_options, corpus_options, loading, out_option
+from identiscope.commands.options import (
+    COUNT,
+    SEED,
+    analysis_options,
+    corpus_options,
+    loading,
+    out_option,
+    outcome_option,
+)
 from identiscope.commands.sections import listed
 from identiscope.files import printable
 
@@ -24,9 +32,10 @@ if TYPE_CHECKING:
 @out_option("Directory for the page, tables and the Run.", required=True)
 @click.option("--conllu", type=click.Path(path_type=Path), help="Sentences with dependencies, for syntactic heads.")
 @click.option("--sentences", type=COUNT, metavar="N", help="Use only so many of them.")
-@click.option("--outcome", metavar="WHAT",
-              help="What heads matter for, as in identiscope explain, or loss: that of the next token.  [default: the"
-              " most likely word or class; for models without logits the similarity with the next text]")  # fmt: skip
+@outcome_option(
+    "What heads matter for, as in identiscope explain, or loss: that of the next token.",
+    "the most likely word or class; for models without logits the similarity with the next text",
+)
 @click.option("--without", default="zero,mean,uniform,resample,null", show_default=True,
               help="What stands for a head that is left out, with commas; none: importance is not asked.")  # fmt: skip
 @click.option("--texts", type=COUNT, default=16, show_default=True,

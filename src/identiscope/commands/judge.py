@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from identiscope.commands.options import COUNT, analysis_options, corpus_options, loading, seed_option
+from identiscope.commands.options import COUNT, analysis_options, corpus_options, loading, outcome_option, seed_option
 from identiscope.commands.sections import listed
 from identiscope.judge.registry import TESTS
 
@@ -19,9 +19,8 @@ from identiscope.judge.registry import TESTS
 @click.option("-o", "--out", type=click.Path(path_type=Path), required=True, help="Directory of what is found.")
 @click.option("--methods", default="fast", show_default=True, metavar="all|fast|NAME,…", help="Which methods.")
 @click.option("--tests", default="all", show_default=True, metavar="all|NAME,…", help=f"Some of {', '.join(TESTS)}.")
-@click.option("--outcome", metavar="WHAT",
-              help="What is explained, as for explain; similarity: of the first part of a pair with the second."
-              "  [default: the most likely word or class; similarity for models without logits]")  # fmt: skip
+@outcome_option("What is explained, as for explain; similarity: of the first part of a pair with the second.",
+                "the most likely word or class; similarity for models without logits")  # fmt: skip
 @click.option("--budget", type=COUNT, metavar="PASSES", help="At most so many passes for a text in each test.")
 @click.option("--scores", type=click.Path(path_type=Path), metavar="FILE", help="Judge scores of other tools, too.")
 @click.option("--limit", type=COUNT, help="The first so many texts.")

@@ -88,6 +88,11 @@ def seed_option(of: str) -> Callable[..., Any]:
     return click.option("--seed", type=SEED, default=0, show_default=True, help=f"Of {of}.")
 
 
+def outcome_option(what: str, default: str = "the most likely word or class") -> Callable[..., Any]:
+    """What is explained; what: that in words, for this command."""
+    return click.option("--outcome", metavar="WHAT", help=f"{what}  [default: {default}]")
+
+
 def out_option(what: str, **options: Any) -> Callable[..., Any]:
     """Where a command writes; what: what it writes there."""
     return click.option("-o", "--out", type=click.Path(path_type=Path), help=what, **options)

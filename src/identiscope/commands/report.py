@@ -15,6 +15,7 @@ from identiscope.commands.options import (
     layers_option,
     loading,
     model_options,
+    outcome_option,
     several_texts_options,
 )
 from identiscope.commands.sections import listed
@@ -43,6 +44,7 @@ OF_RUNS = ("run_directory", "out")
 @click.option("--with", "others", multiple=True, metavar="METHOD|FILE",
               help="Show another method too (`identiscope method --help` lists them), or a saved result; may be"
               " repeated, or several methods given as rollout,effective.")  # fmt: skip
+@outcome_option("What methods of --with explain, those that explain something; as in identiscope explain.")
 @click.option("--attribution", type=AT_LEAST_TWO, metavar="PROBES",
               help="Estimate Hidden Token Attribution with so many directions, and show it.")  # fmt: skip
 @click.option("--no-verdict", is_flag=True, help="Leave out the linear programs behind the verdict: far quicker.")
@@ -75,6 +77,7 @@ def report(model: str, out: Path, **options: Any) -> None:
         "intervals": _numbers("--intervals", options["rows"], 3),
         "with_verdict": not options["no_verdict"],
         "methods": methods,
+        "outcome": options["outcome"],
     }
     paths = [out] if len(given) < 2 else [out.with_stem(f"{out.stem}-{place + 1}") for place in range(len(given))]
     for path in paths:

@@ -1,7 +1,7 @@
 """From a model and a text to a page: the analysis, its verdict in words, and the maps, for a report or a notebook."""
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -76,6 +76,7 @@ def report_page(
     intervals: Sequence[tuple[int, int, int]] = (),
     results: Sequence[xr.Dataset] = (),
     methods: Sequence[str] = (),
+    outcome: str | int | Callable[..., Any] | None = None,
     title: str | None = None,
     progress: Progress | None = None,
 ) -> Page:
@@ -86,10 +87,11 @@ def report_page(
     show the canonical map of, `all`, or `none`; `auto` takes the heads of the loosest weights of short texts.
     intervals: rows (layer, head, query) to give the intervals of all weights of. results: others to show on the same
     page, such as an attribution, token identifiability, or a structure. methods: names of methods that are asked of the
-    trace and shown, too.
+    trace and shown, too. outcome: what those of them explain that explain something, as for `identiscope.explain`.
     progress(done, total) is called as the work goes on, for each part of it from the beginning.
     """
     shown = shown_attention(traced, layers, attention, stream)
+    explained = () if outcome is None else _explaining(methods)
     where = {name: shown[name] for name in ("attention", "stream")}
     sites = chosen_sites(traced, **shown)
     said: Verdict | None = None
@@ -140,8 +142,19 @@ def report_page(
     of = (sites[0].layer, sites[0].heads[0]) if first is None else first[:2]
     for done, name in enumerate(methods):
         tell(progress, name.replace("_", " "), done, len(methods))
-        asked.append(ask_beside(name, traced, of, shown))
+        asked.append(ask_beside(name, traced, of, shown, **({"outcome": outcome} if name in explained else {})))
     return with_results(page.with_section(section), [*results, *asked])
+
+
+def _explaining(methods: Sequence[str]) -> list[str]:
+    """Those of some methods that explain an outcome; at least one."""
+    those = [name for name in methods if "outcome" in inspect.signature(function_of(name)).parameters]
+    if not those:
+        raise InputError(
+            f"an outcome was given, and methods {', '.join(methods) or 'none'}: none of them explains one. Add one that"
+            " does, such as saliency."
+        )
+    return those
 
 
 def shown_attention(
