@@ -27,6 +27,7 @@ from identiscope.runs.heads.against_maps import distance_differences
 from identiscope.runs.heads.importance import WITHOUT
 from identiscope.runs.heads.options import HeadOptions
 from identiscope.runs.heads.study import Study, chosen_texts
+from identiscope.runs.heads.syntax import FEWEST
 
 #: The methods whose columns every survey has.
 STATISTICS = tuple(one.name for one in of_kind("head") if "of heads" in one.tags)
@@ -128,6 +129,7 @@ def survey_heads(
         "outcomes that failed": list(study.importance.failed) if study.importance else [],
         "sentences with dependencies": sentences,
         "sentences that were cut and left out": skipped,
+        "times that a relation must be met": FEWEST,
         "share of distances on the map": study.shown,
         "rarest token by chance": float(study.rarest.chance.mean),
     }

@@ -21,6 +21,8 @@ from identiscope.views.plots.figures import Claim
 #: What the grid shows first.
 FIRST = "raw_to_previous"
 _HIDDEN = ("map_x", "map_y")
+#: The fact that says what is often enough for a relation.
+_TIMES = "times that a relation must be met"
 _STYLE = """
 :root { color-scheme: light dark; --line: #8886; --quiet: #767676; --chosen: #d9480f; }
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 84rem; margin: 2rem auto; padding: 0 1rem; }
@@ -323,7 +325,7 @@ def met_too_seldom(facts: Mapping[str, Any]) -> str:
     if not sentences and not cut:
         return ""
     left = f"; {cut} sentences were cut and left out" if cut else ""
-    return f"no relation was met {FEWEST} times in every other of {sentences} sentences{left}"
+    return f"no relation was met {facts[_TIMES]} times in every other of {sentences} sentences{left}"
 
 
 def _relations(relations: Sequence[Mapping[str, Any]], facts: Mapping[str, Any]) -> str:
@@ -343,9 +345,9 @@ def _relations(relations: Sequence[Mapping[str, Any]], facts: Mapping[str, Any])
     return (
         "<h2>Syntactic heads</h2><p class='quiet'>For each relation the head, and the fixed offset, that found it most"
         " often in every other sentence; how often in the rest, and the same of the head that is best by the maps that"
-        f" no rewriting changes. Better: by more than two standard errors. What the sentences"
-        " that judge have too seldom is left out; the rarest here was met"
-        f" {min(row['words'] for row in relations)} times.</p><div class='wide'>"
+        f" no rewriting changes. Better: by more than two standard errors. What was met"
+        f" fewer than {facts[_TIMES]} times in the sentences that judge is left"
+        " out.</p><div class='wide'>"
         "<table class='rows'><thead><tr><th>relation</th><th>direction</th><th>head</th><th>accuracy</th>"
         "<th>in maps that no rewriting changes</th>"
         f"<th>best offset</th><th>words</th><th>better</th></tr></thead><tbody>{rows}</tbody></table></div>"
