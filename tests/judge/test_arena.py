@@ -412,6 +412,17 @@ def test_texts_too_long_for_an_exact_test_are_said_and_the_rest_is_judged(tiny: 
     assert "too many for exact Shapley" in said["reasons"]["causal"]
 
 
+def test_a_table_of_few_texts_says_so(tiny: Path, tmp_path: Path) -> None:
+    """A budget does for the short text alone: what stands in the table is of one text, and not of both."""
+    path = tmp_path / "pairs.tsv"
+    rows = [f"{words(count, count)}\t{words(5, 2)}" for count in (4, 11)]
+    path.write_text("\n".join(["sentence1\tsentence2", *rows]) + "\n", encoding="utf-8")
+    given = ["judge", str(tiny), str(path), "--methods", "gradient_input", "--tests", "erasure,redrawn"]
+    ran = CliRunner().invoke(main, [*given, "--budget", "150", "-o", str(tmp_path / "out")], catch_exceptions=False)
+    assert "of 2 texts these decide: most_first 1, least_first 1" in ran.output
+    assert "left" not in ran.output.partition("these decide")[2].partition("\n")[0]
+
+
 def test_the_command_on_the_page_can_be_typed_again(tiny: Path, pairs: Path, tmp_path: Path) -> None:
     given = ["judge", str(tiny), str(pairs), "--methods", "gradient_input", "--tests", "causal", "--limit", "1"]
     given += ["--budget", "40", "--outcome", "similarity:w1 isn't w2"]

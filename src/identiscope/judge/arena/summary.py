@@ -40,6 +40,7 @@ def _test(table: Table, test: Test, names: Sequence[str], reasons: Mapping[str, 
     return {
         "name": test.name,
         "kind": test.kind,
+        "of": test.of,
         "paper": test.paper,
         "says": test.says,
         "trusted": bool(measures) and all(control["lands"] for control in controls),

@@ -36,6 +36,9 @@ def print_arena(said: Mapping[str, Any], directory: str) -> None:
                 for name in names]  # fmt: skip
         title = f"{test['name']}: {test['says']}?" + ("" if test["trusted"] else " NOT TO BE TRUSTED")
         print_table(title, {"method": "left", **{measure["name"]: "left" for measure in measures}}, rows, screen)
+        few = [f"{one['name']} {one['texts']}" for one in measures if one["texts"] < said["texts"]]
+        if few and test["of"] == "corpus":
+            screen.print(f"  of {said['texts']} texts these decide: {', '.join(few)}", markup=False)
         for control in test["controls"]:
             if not control["lands"]:
                 screen.print(f"  does not land: {control['says']}", markup=False)
