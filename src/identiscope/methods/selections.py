@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 
 from identiscope.errors import InputError
-from identiscope.token_text import bare_token, begins_word, is_punctuation, whole_characters
+from identiscope.methods.tokens.types import types_by_text
+from identiscope.token_text import bare_token, begins_word, whole_characters
 
 #: A position, several, or words with commas between: `first`, `special`, `3:7`, `self`, or a word of the text.
 Selection = str | int | Sequence[int]
@@ -50,9 +51,8 @@ def _of_part(part: str, tokens: Sequence[str], special: Sequence[bool]) -> list[
             "all": [True] * count,
             "first": [place == 0 for place in range(count)],
             "last": [place == count - 1 for place in range(count)],
-            "special": list(special),
             "ordinary": [not flag for flag in special],
-            "punctuation": [not flag and is_punctuation(token) for flag, token in zip(special, tokens, strict=True)],
+            **types_by_text(tokens, special),
         }[part]
         return [place for place, flag in enumerate(flags) if flag]
     if re.fullmatch(r"-?\d+", part):

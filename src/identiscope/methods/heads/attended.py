@@ -8,7 +8,7 @@ from torch import Tensor
 
 from identiscope.linalg.allowed import AllowedKeys
 from identiscope.methods.selections import RELATIVE
-from identiscope.token_text import bare_token, is_punctuation
+from identiscope.methods.tokens.types import types_by_text
 
 #: What a query may look at → in words. Each is a linear statistic of a row, and so has an interval.
 ATTENDED: Mapping[str, str] = {
@@ -55,17 +55,9 @@ def attended_cells(tokens: Sequence[str], special: Tensor, allowed: AllowedKeys,
     """
     device, special = special.device, special.cpu()
     keys = len(tokens)
-    signs = torch.tensor([is_punctuation(token) for token in tokens]) & ~special
     place = torch.arange(keys)
-    of_keys = {
-        "first": place == 0,
-        "special": special,
-        "cls": special & (place == 0),
-        "sep": special & (place > 0),
-        "punctuation": signs,
-        "point": torch.tensor([bare_token(token) in (".", ",") for token in tokens]) & ~special,
-        "other": ~special & ~signs,
-    }
+    of_keys = {name: torch.tensor(flags) for name, flags in types_by_text(tokens, special.tolist()).items()}
+    of_keys |= {"first": place == 0, "cls": special & (place == 0), "sep": special & (place > 0)}
     cells = torch.zeros(len(ATTENDED), allowed.queries, keys, dtype=torch.bool)
     for number, name in enumerate(ATTENDED):
         if name in of_keys:

@@ -8,7 +8,7 @@ from torch import Tensor
 from identiscope.linalg.allowed import Allowed, AllowedKeys, describe_allowed
 from identiscope.methods.heads.both_maps import apart, both_maps
 from identiscope.methods.heads.numbers import HeadNumbers
-from identiscope.token_text import is_punctuation
+from identiscope.methods.tokens.types import types_by_text
 
 
 def received(attention: Tensor, allowed: Allowed = None) -> Tensor:
@@ -61,7 +61,7 @@ def sinks_of(
     weights, special = received(both, allowed).double(), special.to(both.device)
     largest, key = weights.nan_to_num(nan=-torch.inf).max(-1)
     sink = largest > threshold
-    signs = torch.tensor([is_punctuation(token) for token in key_tokens], device=both.device) & ~special
+    signs = torch.tensor(types_by_text(key_tokens, special.tolist())["punctuation"], device=both.device)
     where = {"first": key == 0, "special": special[key], "punctuation": signs[key]}
     numbers = {
         "sink_weight": largest,

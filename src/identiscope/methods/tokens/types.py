@@ -19,11 +19,20 @@ def types_of_tokens(
     """
     numbers = ids or (None,) * len(special)
     named = {name: getattr(tokenizer, f"{name}_token_id", None) for name in ("cls", "sep")}
+    own = {name: [known is not None and number == known for number in numbers] for name, known in named.items()}
+    return types_by_text(tokens, special) | own
+
+
+def types_by_text(tokens: Sequence[str], special: Sequence[bool]) -> dict[str, list[bool]]:
+    """The types that are told by the tokens' text, and by which of them are special.
+
+    >>> types_by_text(["[SEP]", "Ġ,", "!", "a"], [True, False, False, False])["point"]
+    [False, True, False, False]
+    """
     signs = [not flag and is_punctuation(token) for flag, token in zip(special, tokens, strict=True)]
     return {
         "special": list(special),
-        **{name: [own is not None and number == own for number in numbers] for name, own in named.items()},
         "punctuation": signs,
-        "point": [bare_token(token) in (".", ",") for token in tokens],
+        "point": [not flag and bare_token(token) in (".", ",") for flag, token in zip(special, tokens, strict=True)],
         "other": [not flag and not sign for flag, sign in zip(special, signs, strict=True)],
     }
