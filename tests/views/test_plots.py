@@ -169,6 +169,19 @@ def test_a_proof_says_zero_and_what_is_missing() -> None:
     # Nothing changed at all: nothing to scale the axis by.
     same = proof.assign({name: 0 * proof[name] for name in ("head_output", "hidden_states")})
     assert plot(same, Figure().add_subplot()).texts[0].get_text() == "exactly 0"
+    # The first version put no raw map back, and judged nothing.
+    old = proof.sel(map=["alternative", "random"]).drop_vars("same")
+    ax = plot(old, Figure().add_subplot())
+    assert len(ax.texts) == 6 and ax.get_title("left").endswith("(total variation)")
+
+
+def test_losses_are_drawn_by_what_there_is() -> None:
+    """Without tags by type; and small groups, where there are no others."""
+    types = {"type_tokens": (("type",), [4, 2]), "type_identified": (("layer", "type"), [[4, 2], [3, 0]])}
+    losses = make_result("token_losses", types, coordinates={"layer": [0, 1], "type": ["cat", "dog"]})
+    ax = plot(losses, Figure().add_subplot())
+    assert [bar.get_width() for bar in ax.patches] == [1.0, 0.25] and "by type" in ax.get_title()
+    assert len(plot(losses, Figure().add_subplot(), least=3).patches) == 1
 
 
 @pytest.mark.parametrize(

@@ -80,13 +80,16 @@ def plot_proof(result: xr.Dataset, ax: Axes) -> Axes:
 
     Zero, which has no place on such a scale, is written out, as is what was not measured.
     """
-    measured = {name: [float(result[part].sel(map=name)) for part in MEASURED] for name in PROVED}
+    # The first version put no raw map back, and so could not say whether what moved was rounding.
+    there = set(result["map"].values.tolist())
+    measured = {name: [float(result[part].sel(map=name)) for part in MEASURED] for name in PROVED if name in there}
     seen = [value for row in measured.values() for value in row if value > 0 and math.isfinite(value)]
     # A decade below the least, so that it has a bar, too; what is all zero gets an axis to be written on.
     bottom = 10.0 ** (math.floor(math.log10(min(seen, default=1e-16))) - 1)
     top = 10.0 ** (math.ceil(math.log10(max(seen, default=1.0))) + 1)
     ax.set_yscale("log")
-    for name, (shift, colour, hatch) in PROVED.items():
+    for name in measured:
+        shift, colour, hatch = PROVED[name]
         places = np.arange(len(MEASURED)) + shift
         heights = [value if value > 0 else bottom for value in measured[name]]
         ax.bar(
@@ -100,10 +103,10 @@ def plot_proof(result: xr.Dataset, ax: Axes) -> Axes:
     ax.set_xticks(range(len(MEASURED)), [name.replace("_", " ") for name in MEASURED])
     ax.set(ylabel="change, relative to the largest value", ylim=(bottom, top), xlim=(-0.6, len(MEASURED) - 0.4))
     distance = float(result["total_variation"].sel(map="alternative"))
+    judged = f"; same within rounding: {'yes' if bool(result['same']) else 'no'}" if "same" in result else ""
     ax.set_title(
         f"{result.attrs['model']}, layer {result.attrs['layer']}, head {result.attrs['head']}\n"
-        f"both maps up to {distance:.2g} away (total variation); same within rounding:"
-        f" {'yes' if bool(result['same']) else 'no'}",
+        f"both maps up to {distance:.2g} away (total variation){judged}",
         fontsize="medium", loc="left", pad=24,
     )  # fmt: skip
     # Between the title and the axes, which has room for it.

@@ -101,18 +101,20 @@ def plot_fractions(result: xr.Dataset, ax: Axes | None = None) -> Axes:
     return ax
 
 
-def plot_losses(result: xr.Dataset, ax: Axes | None = None, *, by: str = "tag", least: int = 30) -> Axes:
+def plot_losses(result: xr.Dataset, ax: Axes | None = None, *, by: str | None = None, least: int = 30) -> Axes:
     """Share of tokens lost at the last layer by `tag`, `type`, `frequency` or `position`, with how many there were.
 
-    least: leave out groups with fewer tokens.
+    by: without, the first of these that the result has. least: leave out groups with fewer tokens, unless all have.
     """
-    expect_one_of("by", by, [name for name in ("tag", "type", "frequency", "position") if f"{name}_tokens" in result])
+    known = [name for name in ("tag", "type", "frequency", "position") if f"{name}_tokens" in result]
+    by = by or known[0]
+    expect_one_of("by", by, known)
     ax = _axes(ax)
     last = result.isel(layer=-1)
     counts = last[f"{by}_tokens"].values
     lost = 1 - last[f"{by}_identified"].values / counts
     names = [str(name) for name in last[by].values]
-    kept = [index for index in range(len(names)) if counts[index] >= least]
+    kept = [index for index in range(len(names)) if counts[index] >= least] or list(range(len(names)))
     if by in ("tag", "type"):
         kept = sorted(kept, key=lambda index: -lost[index])[:25]
     places = np.arange(len(kept))
