@@ -6,11 +6,14 @@ from typing import Any, NoReturn
 import click
 
 from identiscope.commands.options import (
+    AT_LEAST_TWO,
+    COUNT,
     analysis_options,
     heads_option,
     layers_option,
     loading,
     maybe_corpus_options,
+    seed_option,
 )
 from identiscope.commands.sections import listed
 from identiscope.files import printable
@@ -43,24 +46,23 @@ from identiscope.methods.registry import in_runs
 @click.option("--columns", help="Columns with the text: one, or two for pairs, as sentence1,sentence2.")
 @click.option("--label", help="Column with a label, to be kept beside the texts.")
 @click.option("--split", help="Split of a Hugging Face dataset.")
-@click.option("--limit", type=click.IntRange(min=1), help="Use only so many texts.")
+@click.option("--limit", type=COUNT, help="Use only so many texts.")
 @layers_option
 @heads_option
-@click.option("--max-tokens", type=int, help="Most tokens of a text; by default what the model takes.")
+@click.option("--max-tokens", type=COUNT, help="Most tokens of a text; by default what the model takes.")
 @click.option("--too-long", type=click.Choice(["refuse", "cut", "keep"]), default="refuse", show_default=True,
               help="A longer text: stop before any work, cut it, or keep its place without statistics.")  # fmt: skip
-@click.option("--batch-size", type=int, default=32, show_default=True, help="Texts of one forward pass.")
-@click.option("--shard-size", type=int, default=128, show_default=True, help="Texts of one shard.")
-@click.option("--probes", type=int, default=8, show_default=True, help="Directions of an attribution estimate.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Of these directions.")
-@click.option("--threads", type=int, default=1, show_default=True, help="Of torch, in each worker.")
+@click.option("--batch-size", type=COUNT, default=32, show_default=True, help="Texts of one forward pass.")
+@click.option("--shard-size", type=COUNT, default=128, show_default=True, help="Texts of one shard.")
+@click.option("--probes", type=AT_LEAST_TWO, default=8, show_default=True,
+              help="Directions of an attribution estimate.")  # fmt: skip
+@seed_option("these directions, and of all else that methods draw")
+@click.option("--threads", type=COUNT, default=1, show_default=True, help="Of torch, in each worker.")
 @click.option("--no-texts", is_flag=True, help="Do not write the texts beside their numbers.")
 @click.option("--hidden-states", is_flag=True, help="Write the hidden states of all layers, too.")
-@click.option("--subspace-length", type=int, help="Sum the projectors of texts of just so many tokens.")
+@click.option("--subspace-length", type=COUNT, help="Sum the projectors of texts of just so many tokens.")
 @click.option("--engine", type=click.Choice(["local", "ray"]), default="local", show_default=True)
-@click.option(
-    "--workers", type=click.IntRange(min=1), default=1, show_default=True, help="Processes with a model each."
-)
+@click.option("--workers", type=COUNT, default=1, show_default=True, help="Processes with a model each.")
 @click.option(
     "--address", help="Of a Ray cluster, such as auto or ray://host:10001; without it a local one is started."
 )

@@ -22,10 +22,10 @@ class RunOptions:
     layers: attention layers from 0, all by default; hidden states are those after these layers. heads: only these.
     max_tokens: the most tokens of a text, by default what the model takes. too_long: such a text is refused before
     any work, or cut, or kept in its place without statistics. batch_size: texts of one forward pass. shard_size:
-    texts of one shard. probes: directions of an attribution estimate. seed: of these. threads: of torch, since the
-    last bits of a sum depend on them. keep_texts: write the texts beside their numbers. hidden_states: write
-    those, too. subspace_length: sum the projectors of texts of just so many tokens. settings: options of methods that
-    are asked of each text by itself, as METHOD.OPTION=VALUE.
+    texts of one shard. probes: directions of an attribution estimate. seed: of these, and of all else that methods
+    draw. threads: of torch, since the last bits of a sum depend on them. keep_texts: write the texts beside their
+    numbers. hidden_states: write those, too. subspace_length: sum the projectors of texts of just so many tokens.
+    settings: options of methods that are asked of each text by itself, as METHOD.OPTION=VALUE.
     """
 
     methods: tuple[str, ...] = DEFAULT
