@@ -1,6 +1,8 @@
 """`identiscope.compare`, and the command: how far methods of one kind agree."""
 
 import json
+from collections.abc import Sequence
+from contextlib import ExitStack
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -147,6 +149,34 @@ def test_the_command_says_what_is_explained(path: str) -> None:
     assert scores["compared"] == "score" and -1 <= scores["rows"][0]["spearman"] <= 1
     done = invoke(path, words(5), "--methods", "raw,effective", *outcome)
     assert "none of attention, effective has an option outcome" in str(done.exception)
+
+
+def test_what_attention_may_be_is_compared_by_layer_or_by_map(trace: identiscope.Trace) -> None:
+    def twice(attention: Sequence[Tensor]) -> Tensor:
+        """The weights of each layer, twice."""
+        return torch.stack([2 * layer.square().sum() for layer in attention])
+
+    def once(attention: Sequence[Tensor]) -> Tensor:
+        """The weights of each layer."""
+        return torch.stack([layer.square().sum() for layer in attention])
+
+    def as_it_is(attention: Tensor) -> Tensor:
+        """The maps of a layer."""
+        return attention.clone()
+
+    def turned(attention: Tensor) -> Tensor:
+        """Those of the heads in another order."""
+        return attention.flip(0)
+
+    with ExitStack() as lines:
+        for kind, functions in {"prediction": (twice, once), "layer": (as_it_is, turned)}.items():
+            for one in functions:
+                lines.enter_context(registered(Method(one.__name__, kind, "nobody", "a toy", function=one)))
+        by_layer = identiscope.compare(trace, ["twice", "once"])
+        assert float(by_layer["pearson"].sel(statistic="twice.twice", other="once.once")) == pytest.approx(1)
+        by_map = identiscope.compare(trace, ["as_it_is", "turned"])
+    assert by_map.attrs["compared"] == "layer" and by_map["pearson"].dims == ("pair", "layer", "head")
+    assert 0 < float(by_map["total_variation"].min()) < 1
 
 
 def test_all_kinds_with_two_methods_are_known() -> None:

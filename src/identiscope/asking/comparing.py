@@ -32,9 +32,8 @@ def compare(trace: "Trace", methods: Sequence[str], *, progress: Progress | None
 
     Maps are compared head by head, mixtures layer by layer and scores as a whole, every pair of methods over the cells
     that are not masked: `pearson`, `spearman` (ties share their rank) and `total_variation`, the last where both are
-    distributions. Methods that give numbers for each head, or each hidden token, are compared statistic by statistic,
-    over all heads or tokens: `pearson` and `spearman` [statistic, other]. options: each is given to the methods that
-    have it.
+    distributions. Methods that give numbers for each head, hidden token or layer are compared statistic by statistic,
+    over all of these: `pearson` and `spearman` [statistic, other]. options: each is given to the methods that have it.
     """
     chosen = _chosen(methods)
     kind = chosen[0].kind
@@ -128,7 +127,8 @@ def _statistics(
 
 #: How methods of each kind are compared.
 _COMPARED: Mapping[str, Compared] = {
-    "map": _maps, "mixture": _mixtures, "score": _scores, "head": _statistics, "token": _statistics,
+    "map": _maps, "layer": _maps, "mixture": _mixtures, "score": _scores,
+    "head": _statistics, "token": _statistics, "prediction": _statistics,
 }  # fmt: skip
 
 

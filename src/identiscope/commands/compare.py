@@ -47,7 +47,7 @@ def compare(
 ) -> None:
     """How far methods of one kind agree on TEXT: maps head by head, mixtures layer by layer, scores by rank.
 
-    Methods that give numbers for each head, or each hidden token, are compared statistic by statistic. In Python:
+    Methods that give numbers for each head, hidden token or layer are compared statistic by statistic. In Python:
     identiscope.compare(trace, methods). Without TEXT, a sample is used.
     """
     from identiscope.asking import comparing
