@@ -1,7 +1,7 @@
 """`identiscope.compare`, and the command: how far methods of one kind agree."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from itertools import combinations
 from pathlib import Path
@@ -168,8 +168,9 @@ def test_what_attention_may_be_is_compared_by_layer_or_by_map(trace: identiscope
         """Those of the heads in another order."""
         return attention.flip(0)
 
+    toys: dict[str, tuple[Callable[..., Tensor], ...]] = {"prediction": (twice, once), "layer": (as_it_is, turned)}
     with ExitStack() as lines:
-        for kind, functions in {"prediction": (twice, once), "layer": (as_it_is, turned)}.items():
+        for kind, functions in toys.items():
             for one in functions:
                 lines.enter_context(registered(Method(one.__name__, kind, "nobody", "a toy", function=one)))
         by_layer = identiscope.compare(trace, ["twice", "once"])

@@ -142,7 +142,8 @@ def report_page(
     of = (sites[0].layer, sites[0].heads[0]) if first is None else first[:2]
     for done, name in enumerate(methods):
         tell(progress, name.replace("_", " "), done, len(methods))
-        asked.append(ask_beside(name, traced, of, shown, **({"outcome": outcome} if name in explained else {})))
+        own: dict[str, Any] = {"outcome": outcome} if name in explained else {}
+        asked.append(ask_beside(name, traced, of, shown, **own))
     return with_results(page.with_section(section), [*results, *asked])
 
 

@@ -19,7 +19,7 @@ def received(attention: Tensor, allowed: Allowed = None) -> Tensor:
     >>> received(torch.tensor([[[1.0, 0.0], [0.5, 0.5]]]), "causal")
     tensor([[0.7500, 0.5000]])
     """
-    count = describe_allowed(allowed, *attention.shape[1:], attention.device).seen_by
+    count = describe_allowed(allowed, attention.shape[1], attention.shape[2], attention.device).seen_by
     return torch.where(2 * count >= count.max(), attention.sum(1) / count.clamp(min=1), torch.nan)
 
 
