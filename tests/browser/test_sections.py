@@ -249,3 +249,18 @@ def test_the_rows_of_a_strip_have_room_for_whole_names(open_page: Any, width: in
     told = [one for one in said if names[1] in one]
     assert names[1] not in said[0], "the cells begin where the name still is"
     assert told[0] == f"{names[1]}: {WORDS[0]} (0) is {cells[1, 0]:.3f}"
+
+
+def test_long_tables_are_folded(open_page: Any) -> None:
+    """One of many rows, and all but the first of many tables; each can be opened, and saved."""
+    axes = {"of_heads": ("layer", "head"), "of_queries": ("layer", "query"), "of_layers": ("layer",)}
+    numbers = {name: (own, np.zeros([8] * len(own))) for name, own in axes.items()}
+    tab = open_page(result_page(make_result("toy", numbers)))
+    folded = tab.locator("#toy details")
+    names = folded.locator("summary").all_inner_texts()
+    # The first is all that there is to see.
+    assert any("layer, query" in name for name in names) and not any("layer, head" in name for name in names)
+    assert not folded.first.locator("table").is_visible()
+    folded.first.locator("summary").click()
+    assert folded.first.locator("table").is_visible()
+    assert saved(tab, "#toy details [data-save=csv]")[1]

@@ -4,6 +4,10 @@ import { html, svg } from "./dom.js";
 import { framed, saveButtons } from "./saving.js";
 import { number, scientific, shown } from "./text.js";
 
+/** Of more tables than these only the first is open, and none of more rows where there is something else to see. */
+const OPEN_TABLES = 3;
+const OPEN_ROWS = 24;
+
 /**
  * @param {import("./sections.js").Drawn<import("./data.js").PlainData>[]} sections  each by itself
  * @param {import("./sections.js").View} view
@@ -15,6 +19,10 @@ export function drawPlain([{ name, title, says, data }], view) {
     // The only table of a section without a name of its own has that of the section.
     return { ...made, heading: given.name ? html("h3", {}, given.name) : null };
   });
+  const isFolded = (/** @type {number} */ at) => {
+    const long = data.tables[at].rows.length > OPEN_ROWS;
+    return at > 0 ? long || tables.length > OPEN_TABLES : long && !!data.image;
+  };
   const alone = tables.length === 1 && !tables[0].heading ? tables[0] : null;
   const element = html(
     "section",
@@ -27,10 +35,13 @@ export function drawPlain([{ name, title, says, data }], view) {
     ),
     says ? html("p", { class: "note" }, says) : null,
     data.image ? html("figure", { class: "figure" }, html("img", { src: data.image, alt: title })) : null,
-    ...tables.flatMap((table) => [
-      alone ? null : html("div", { class: "top" }, table.heading, saveButtons(table.exported)),
-      table.element,
-    ]),
+    ...tables.flatMap((table, at) => {
+      if (table.heading && isFolded(at)) {
+        const summary = html("summary", {}, table.heading.textContent ?? "");
+        return [html("details", {}, summary, saveButtons(table.exported), table.element)];
+      }
+      return [alone ? null : html("div", { class: "top" }, table.heading, saveButtons(table.exported)), table.element];
+    }),
   );
   return { element };
 }
