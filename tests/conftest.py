@@ -1,6 +1,7 @@
 """What all tests share: no network, one thread, and the built-in models loaded once."""
 
 import gc
+import importlib.util
 import os
 
 os.environ["HF_HUB_OFFLINE"] = "1"
@@ -12,6 +13,7 @@ os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16")
 
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 import hypothesis
 import pytest
@@ -63,6 +65,17 @@ def minilm() -> identiscope.Model:
 @pytest.fixture(scope="session")
 def smollm2() -> identiscope.Model:
     return identiscope.load("smollm2")
+
+
+@pytest.fixture(scope="session")
+def generate() -> ModuleType:
+    """docs/generate.py, which writes the pages that are generated."""
+    path = Path(__file__).parents[1] / "docs" / "generate.py"
+    spec = importlib.util.spec_from_file_location("generate", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

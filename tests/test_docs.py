@@ -29,15 +29,6 @@ PROJECT = Path(__file__).parents[1]
 PAGES = [PROJECT / "README.md", *sorted((PROJECT / "docs").rglob("*.md"))]
 
 
-@pytest.fixture(scope="module")
-def generate() -> Any:
-    spec = importlib.util.spec_from_file_location("generate", PROJECT / "docs" / "generate.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def test_command_page_is_what_the_commands_say() -> None:
     """In a process of its own: click remembers a command's help from where it was first asked for it."""
     code = "import runpy, sys; sys.stdout.write(runpy.run_path(sys.argv[1])['command_page']())"

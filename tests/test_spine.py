@@ -1,7 +1,6 @@
 """One line of the registry brings a method into everything: toys, registered while a test lasts, show it."""
 
 import ast
-import importlib.util
 import re
 import subprocess
 import sys
@@ -246,20 +245,11 @@ def test_the_contract_runs_on_it(toy: Method, tmp_path: Path) -> None:
     contract.check_everything(toy, tmp_path)
 
 
-def test_it_is_in_the_list_of_the_documentation(toy: Method) -> None:
-    generate = _generate()
+def test_it_is_in_the_list_of_the_documentation(toy: Method, generate: Any) -> None:
     page = generate.method_index()
     assert f"`{toy.name}`" in page and toy.says in page
     skeleton = generate.method_skeleton(toy.name)
     assert all(re.search(part, skeleton, flags=re.MULTILINE) for part in generate.PARTS_OF_A_PAGE.values())
-
-
-def _generate() -> Any:
-    spec = importlib.util.spec_from_file_location("generate", PROJECT / "docs" / "generate.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def test_listing_methods_loads_nothing_heavy() -> None:
