@@ -43,6 +43,26 @@ def test_a_container_s_limit_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert memory._left_of_group() is None
 
 
+def test_the_limit_of_a_process_counts() -> None:
+    resource = pytest.importorskip("resource", reason="this system limits no process")
+    if not Path("/proc/self/statm").exists():
+        pytest.skip("this system does not say what a process has")
+    program = (
+        "import resource; limit = 2**40; resource.setrlimit(resource.RLIMIT_AS, (limit, limit));"
+        "from identiscope.linalg import free_memory as memory; print(memory._left_of_process())"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
+    assert 0 < int(done.stdout) < 2**40, done.stderr
+    if resource.getrlimit(resource.RLIMIT_AS)[0] == resource.RLIM_INFINITY:
+        assert memory._left_of_process() is None
+
+
+def test_an_error_of_the_command_line_says_what_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    only(monkeypatch, 3 * 2**30)
+    said, code = explained(MemoryError("Unable to allocate 7.0 GiB for an array"))
+    assert code == 2 and "of which 3.0 GiB are free on the CPU" in said and "Unable to allocate 7.0 GiB" in said
+
+
 def test_weights_that_do_not_fit_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = save_tiny(tmp_path / "model")
     only(monkeypatch, 1000)

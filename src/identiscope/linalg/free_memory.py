@@ -18,7 +18,7 @@ def free_memory(device: torch.device | str = "cpu") -> int | None:
         return int(free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device))
     if device.type != "cpu":
         return None
-    known = [size for size in (_available(), _left_of_group()) if size is not None]
+    known = [size for size in (_available(), _left_of_group(), _left_of_process()) if size is not None]
     return min(known, default=None)
 
 
@@ -68,6 +68,18 @@ def _left_of_group() -> int | None:
         except (OSError, ValueError):  # no such group, or "max", which is no limit
             continue
     return None
+
+
+def _left_of_process() -> int | None:
+    """What this process may still have, where its address space is limited (`ulimit -v`, as on many clusters)."""
+    try:
+        import resource
+
+        limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
+    except (ImportError, OSError, ValueError):  # not every system knows such limits
+        return None
+    return None if limit == resource.RLIM_INFINITY else max(0, limit - pages * resource.getpagesize())
 
 
 def _cached(folder: Path) -> int:

@@ -187,4 +187,4 @@ def _as_it_was(module: nn.Module, loaded: Model) -> None:
                     # Anew, since not every device lets a tensor of another have its numbers.
                     is_weight = isinstance(tensor, nn.Parameter)
                     placed[tensor] = nn.Parameter(moved, tensor.requires_grad) if is_weight else moved
-                slots[name] = placed[tensor]  # type: ignore[assignment]
+                slots[name] = placed[tensor]

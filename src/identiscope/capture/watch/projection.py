@@ -84,6 +84,7 @@ class Projection:
         if self.value is None:
             frame.reads_context = self._context_in(tensors[0]) is not None
         elif self.problem is None and (layout := self._layout(tensors[0], self.value)) is not None:
+            assert self.weight is not None
             frame.behind = _Behind(layout, self.weight, self.bias, self.value, version(self.value))
 
     def met_linear(
