@@ -164,6 +164,39 @@ def test_hooks_that_only_look_change_nothing(family: str) -> None:
     assert torch.equal(site.projection, plain.projection) and site.returned_by == plain.returned_by
 
 
+class Normed(nn.Module):
+    """An attention of the user's own architecture that norms what its projection returns."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.q_proj, self.k_proj, self.v_proj, self.o_proj = (nn.Linear(32, 32) for _ in range(4))
+        self.after = nn.Sequential(nn.LayerNorm(32), nn.Dropout())
+
+    def forward(self, x: Tensor) -> Tensor:
+        parts = (map_(x).unflatten(-1, (4, 8)).transpose(1, 2) for map_ in (self.q_proj, self.k_proj, self.v_proj))
+        made: Tensor = self.after(
+            self.o_proj(nn.functional.scaled_dot_product_attention(*parts).transpose(1, 2).flatten(2))
+        )
+        return made
+
+
+class NormedAttention(Normed):
+    """The same by a name that says what it is."""
+
+
+@pytest.mark.parametrize("kind", [Normed, NormedAttention])
+def test_the_norm_of_an_architecture_of_ones_own_is_no_change_of_others(kind: type[Normed]) -> None:
+    torch.manual_seed(0)
+    model = kind().double().eval()
+    x = torch.randn(1, 7, 32, dtype=torch.float64)
+    plain = identiscope.trace(model, x)
+    model.after[0].register_forward_hook(lambda module, args, output: None)
+    model.after[0].register_forward_pre_hook(lambda module, args: None)
+    site = identiscope.trace(model, x).site(0)
+    assert site.verify().verified and site.returned_by == plain.site(0).returned_by
+    assert torch.equal(site.projection.flatten(0, 1), model.o_proj.weight.T)
+
+
 # --- which module a hook was called for
 
 _WANTED: nn.Module | None = None

@@ -58,12 +58,12 @@ def with_first_tensor(output: Any, tensor: Tensor) -> Any:
     return type(output)((tensor, *output[1:]))
 
 
-def hooks_of_others(module: nn.Module) -> list[tuple[int, Any]]:
-    """The forward hooks of a module that are not ours, by their key."""
+def hooks_of_others(module: nn.Module, *, before: bool = False) -> list[tuple[int, Any]]:
+    """The forward hooks of a module that are not ours, by their key; before: those that run before its forward."""
     ours = __name__.rpartition(".")[0]
     return [
         (key, hook)
-        for key, hook in module._forward_hooks.items()
+        for key, hook in (module._forward_pre_hooks if before else module._forward_hooks).items()
         if not str(getattr(hook, "__module__", "")).startswith(ours)
     ]
 
