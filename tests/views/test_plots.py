@@ -330,6 +330,20 @@ def test_a_figure_for_a_paper_has_a_columns_width_and_text_that_stays_text(tmp_p
     plt.close("all")
 
 
+def test_no_label_of_a_figure_for_a_paper_is_cut_off() -> None:
+    attention = torch.softmax(torch.randn(1, 1, 12, 12, generator=torch.Generator().manual_seed(0)), -1)
+    trace = identiscope.from_arrays(attention, torch.eye(12)[None, None, :, :3])
+    figure = identiscope.plot(identiscope.attention_maps(trace, 0, 0), style="paper").figure
+    assert isinstance(figure, Figure)
+    figure.draw_without_rendering()
+    whole = figure.bbox
+    for ax in figure.axes:
+        for label in (ax.title, ax.xaxis.label, ax.yaxis.label):
+            box = label.get_window_extent()
+            assert box.x0 >= whole.x0 and box.x1 <= whole.x1 and box.y0 >= whole.y0 and box.y1 <= whole.y1
+    plt.close(figure)
+
+
 def test_names_in_a_figure_for_a_paper_stand_apart(tmp_path: Path) -> None:
     weights = torch.softmax(torch.randn(1, 1, 60, 60, dtype=torch.float64), -1)
     trace = identiscope.from_arrays(weights, weights, tokens=[f"word{place}" for place in range(60)])

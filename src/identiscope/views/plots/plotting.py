@@ -2,6 +2,7 @@
 
 import inspect
 import math
+import textwrap
 from collections.abc import Callable, Iterable, Mapping
 from fnmatch import fnmatchcase
 from functools import cache
@@ -100,11 +101,24 @@ def plot(result: xr.Dataset, ax: Axes | None = None, *, style: str | None = None
         with using(result), matplotlib.rc_context(PAPER if style else {}):
             drawn = function(result, ax, **options)
             if style:
+                _break_labels(figure)
                 _thin_names(figure)
             return drawn
     except InputError:
         plt.close(figure)  # or a notebook would show it, empty
         raise
+
+
+def _break_labels(figure: Figure) -> None:
+    """Names of axes that are longer than the figure go on in another line."""
+    figure.draw_without_rendering()
+    for ax in figure.axes:
+        for label, along in ((ax.title, 0), (ax.xaxis.label, 0), (ax.yaxis.label, 1)):
+            box, room = label.get_window_extent(), figure.bbox.bounds[2 + along]
+            long = (box.height if along else box.width) / (0.9 * room)
+            if label.get_text() and long > 1:
+                line = math.ceil(len(label.get_text()) / math.ceil(long)) + 4
+                label.set_text(textwrap.fill(label.get_text(), line, break_long_words=False))
 
 
 def _thin_names(figure: Figure) -> None:
