@@ -82,8 +82,8 @@ def verdict(
     count = len(trace.streams[result.attrs["key_stream"]])
     if free == 0:
         sentences: tuple[str, ...] = (
-            "Good news: every attention weight here is real. No other weights give the same output, in any of the"
-            f" {heads} heads.",
+            "Good news: every attention weight here is real. No other weights give the same output"
+            f"{f', in any of the {heads} heads' if heads > 1 else ''}.",
             f"Why: the text has {count} token{'s' * (count != 1)}, and a head passes on {width} numbers of what it"
             f" reads. Up to {width + 1} tokens these are enough, as a rule, to tell every weight; in longer texts they"
             " are not.",
