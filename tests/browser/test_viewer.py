@@ -333,6 +333,9 @@ def test_a_table_is_behind_each_picture(open_page: Any, report: Path, trace: Any
 def test_figures_for_a_paper_and_cards_on_paper(open_page: Any, report: Path) -> None:
     tab = open_page(report, theme="dark")
     tab.select_option("[data-choice=figures]", "paper")
+    # All maps of a head are one picture of several, with the same letters in all.
+    maps = saved(tab, "#attention_maps > .top [data-save=svg]")[1].decode()
+    assert "Raw attention" in maps and re.findall(r'font-family="([^",]*)', maps) == ["STIX Two Text"]
     assert tab.evaluate("document.querySelector('.identiscope').dataset.theme") == "light"
     drawn = saved(tab, "#attention_row [data-save=svg]")[1]
     picture = ElementTree.fromstring(drawn)

@@ -54,6 +54,8 @@ function styled(picture) {
   picture.setAttribute("width", `${column}mm`);
   picture.setAttribute("height", `${((column * height) / width).toFixed(2)}mm`);
   picture.setAttribute("font-family", "STIX Two Text, Times New Roman, Times, serif");
+  // Pictures in it have the same letters.
+  picture.querySelectorAll("svg[font-family]").forEach((one) => one.removeAttribute("font-family"));
   return picture;
 }
 
