@@ -250,6 +250,8 @@ export function makeRow(about, theme, row, chooseRow) {
     );
   }
 
+  // Whiskers come while others are still looked for, and not one by one.
+  let drawing = 0;
   row.watch((what) => {
     const place = row.place();
     if (what === "row" && place) {
@@ -259,6 +261,7 @@ export function makeRow(about, theme, row, chooseRow) {
       section.heading.replaceChildren("Row ", String(place.row), ": ", name);
     }
     if (what !== "bounds" || !row.seeking()) draw();
+    else if (!drawing) drawing = setTimeout(() => ((drawing = 0), draw()), 500);
   });
   const watcher = new ResizeObserver(() => draw());
   watcher.observe(holder);
