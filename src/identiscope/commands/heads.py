@@ -82,6 +82,7 @@ def heads(model: str, corpus: str, out: Path, conllu: Path | None, **options: An
     """
     from identiscope.capture import load
     from identiscope.corpus.readers import Corpus
+    from identiscope.errors import InputError
     from identiscope.files import make_directory
     from identiscope.papers.heads.claims import head_claims
     from identiscope.papers.heads.gender import gender_claim
@@ -106,6 +107,8 @@ def heads(model: str, corpus: str, out: Path, conllu: Path | None, **options: An
     columns = options["columns"].split(",") if options["columns"] else None
     kinds = tuple(kind.strip() for kind in options["without"].split(",") if kind.strip() not in ("", "none"))
     own = ("outcome", "texts", "intervals", "rows", "prune", "pairs", "sentences", "max_tokens", "seed", "shorten")
+    if options["label"] and not options["shorten"]:
+        raise InputError("--label says how often shortened texts are answered right; give --shorten, too.")
     # Templates that cannot be read are refused before hours of work.
     templates = {path.stem: _templates(path, options["template_count"]) for path in options["templates"]}
     asked = HeadOptions(without=kinds, **{name: options[name] for name in own})

@@ -211,6 +211,7 @@ def test_what_can_be_refused_is_refused_before_texts_are_read(surveyed: tuple[Pa
         (["--templates", str(alone)], "alone.tsv has no two sentences that differ in a pronoun alone"),
         (["--conllu", str(empty)], "empty.conllu has no sentences"),
         (["--without", "none", "--prune", "1"], "ablation by zero is needed"),
+        (["--label", "class"], "give --shorten, too"),
     ):
         said, why = run(folder, tmp_path / "out", *options)
         assert says in said + why and not (tmp_path / "out" / "run").exists()
@@ -220,8 +221,8 @@ def test_what_can_be_refused_is_refused_before_texts_are_read(surveyed: tuple[Pa
 def test_relations_that_are_met_too_seldom_are_said_to_be(surveyed: tuple[Path, str], tmp_path: Path) -> None:
     few = tmp_path / "few.conllu"
     few.write_text(SENTENCE * 3)
-    said, _ = run(surveyed[0], tmp_path / "out", "--without", "none", "--conllu", str(few))
-    assert "syntax: no relation was met 20 times in every other of 3 sentences" in said
+    said, why = run(surveyed[0], tmp_path / "out", "--without", "none", "--conllu", str(few))
+    assert "syntax: no relation was met 20 times in every other of 3 sentences" in said, why
     page = (tmp_path / "out" / "index.html").read_text(encoding="utf-8")
     assert "<p>No relation was met 20 times in every other of 3 sentences.</p>" in page
 
