@@ -370,6 +370,20 @@ def test_a_word_that_is_none_is_refused(given: Any, said: str) -> None:
         identiscope.trace(model("LlamaForCausalLM"), TEXT_OF_WORDS).outcome(given)
 
 
+def test_nothing_is_no_outcome() -> None:
+    for nothing in ("", " "):
+        with pytest.raises(InputError, match="which is nothing; leave it out"):
+            identiscope.trace(model("LlamaForCausalLM"), TEXT_OF_WORDS).outcome(nothing)
+
+
+def test_the_similarity_to_the_text_itself_has_no_derivative() -> None:
+    trace = identiscope.trace(model("BertModel"), TEXT_OF_WORDS)
+    with pytest.warns(UserWarning, match="the same tokens.*its derivative is zero"):
+        found = trace.outcome(f"similarity:{TEXT_OF_WORDS}")
+    other = trace.outcome("similarity:w5 w6")
+    assert found.value == pytest.approx(1.0) and float(found.direction.norm()) < 1e-9 * float(other.direction.norm())
+
+
 def test_a_class_that_is_none_is_refused() -> None:
     trace = identiscope.trace(classifier(), TEXT_OF_WORDS)
     with pytest.raises(InputError, match=r"'neutral' was given: the classes of .* are negative, positive"):

@@ -24,6 +24,8 @@ _PLACE = re.compile(r"(.*)@(-?\d+)", re.DOTALL)
 
 def outcome_of_logits(trace: "Trace", given: str | int | None) -> Outcome:
     """What was asked for of the logits, in words or by number; the most likely, if nothing was."""
+    if isinstance(given, str) and not given.strip():
+        raise InputError(f"outcome={given!r} was given, which is nothing; leave it out for the most likely.")
     unit, asked = "", given
     if isinstance(given, str) and (parts := _PREFIX.fullmatch(given)):
         unit, asked = parts[1], parts[2].strip() or None

@@ -1,6 +1,7 @@
 """Outcomes of a whole text: how alike it is to another, and how well its tokens are predicted."""
 
 import json
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -83,6 +84,13 @@ def similarity(trace: "Trace", other: str | list[int]) -> Outcome:
     if not trace.main.hidden_states:
         raise InputError(f"{model.name} shows no hidden states, and so no similarity of texts.")
     batch = encode(model, [other], targets=[None])
+    if trace.main.ids is not None and trace.main.ids in {label.ids for label in batch.labels[0].values()}:
+        warnings.warn(
+            "the second text has the same tokens: the cosine is as large as it can be, so that its derivative is zero,"
+            " and what methods make of that is rounding. Only those that change the text (occlusion, shapley,"
+            " kernel_shap) say something.",
+            stacklevel=2,
+        )
     with torch.no_grad():
         fixed = pooling.of(Seen(forward(twin(model), batch.arguments)), stream).double()
 
