@@ -422,6 +422,8 @@ def test_a_function_must_return_one_number_that_depends_on_the_states() -> None:
         _ = trace.outcome(lambda run: torch.ones((), dtype=torch.float64)).value
     with pytest.raises(MathError, match="is not a number for this text"):
         _ = trace.outcome(lambda run: run.hidden_states[-1].sum() * float("nan")).value
+    with pytest.raises(MathError, match="is infinite for this text"):
+        identiscope.explain(trace, lambda run: run.hidden_states[-1].square().sum() / 0, methods="all")
 
 
 def test_a_derivative_that_is_no_number_is_refused() -> None:

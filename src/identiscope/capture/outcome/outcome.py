@@ -104,6 +104,8 @@ class Outcome:
         number = float(value.detach())
         if number != number:
             raise MathError(f"the outcome ({self.name}) is not a number for this text.")
+        if number in (float("inf"), -float("inf")):
+            raise MathError(f"the outcome ({self.name}) is infinite for this text.")
         if not depends:
             raise InputError(
                 f"the outcome ({self.name}) does not depend on the last hidden states of {trace.model.name}, so that"
