@@ -14,11 +14,12 @@ from scipy.stats import t as student
 import identiscope
 from identiscope.cli import main
 from identiscope.papers.heads.claims import head_claims
-from identiscope.papers.heads.gender import DIRECTIONS, biased_heads, gender_study, read_templates
+from identiscope.papers.heads.gender import gender_study, read_templates
 from identiscope.runs.heads.means import ClusteredMeans, Means
 from identiscope.runs.heads.survey import HeadSurvey
 from identiscope.runs.heads.traced import own_sites
 from identiscope.stats.simultaneous_interval import simultaneous_interval
+from identiscope.views.tables.gender_heads import DIRECTIONS, biased_heads
 from tiny_text_model import save_tiny
 
 TEXTS, LAYERS, HEADS = 20, 3, 4
