@@ -23,6 +23,15 @@ from tiny_text_model import save_tiny, words
 
 def only(monkeypatch: pytest.MonkeyPatch, free: int | None) -> None:
     monkeypatch.setattr(memory, "free_memory", lambda device="cpu": free)
+    # What tests ask for is small, and would be given unasked.
+    monkeypatch.setattr(memory, "SMALL", 0)
+
+
+def test_what_is_small_is_given_unasked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "free_memory", lambda device="cpu": 0)
+    memory.check_free(2**24 - 1, "cpu", "a map", "")
+    with pytest.raises(InputError, match="a map needs about 16 MiB"):
+        memory.check_free(2**24, "cpu", "a map", "")
 
 
 def test_what_is_free_is_less_than_all() -> None:

@@ -6,6 +6,9 @@ import torch
 
 from identiscope.errors import IdentiscopeError, InputError
 
+#: Less than this is not asked about: reading how much is free takes as long as a map of so few bytes.
+SMALL = 2**24
+
 _GROUPS = ("memory.max", "memory.current"), ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes")
 
 
@@ -26,7 +29,7 @@ def check_free(
     needed: int, device: torch.device | str, what: str, lower: str, kind: type[IdentiscopeError] = InputError
 ) -> None:
     """An error that says how much `what` needs, how much there is, and what to lower, if it is too little."""
-    free = free_memory(device)
+    free = None if needed < SMALL else free_memory(device)
     if free is not None and needed > free:
         raise kind(
             f"{what} needs about {in_words(needed)} of memory on {device}, where {in_words(free)} are free. {lower}"

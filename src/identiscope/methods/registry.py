@@ -218,6 +218,8 @@ def method(name: str) -> Method:
     >>> method("raw").name, method("InputXGradient").name
     ('attention', 'gradient_input')
     """
+    if name in METHODS:
+        return METHODS[name]
     written = {_letters(known): one for one in METHODS.values() for known in (one.name, *one.aliases)}
     if _letters(name) in written:
         return written[_letters(name)]
