@@ -212,3 +212,12 @@ def test_names_that_are_none(tmp_path: Path) -> None:
     for name in ("n" * 300 + ".txt", "a\0b.txt", "\ud800.txt"):
         with pytest.raises(InputError):
             list(read_corpus(tmp_path / name))
+
+
+def test_columns_of_what_has_none_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "lines.txt").write_text("One text.\n")
+    for source in (tmp_path / "lines.txt", "passages"):
+        with pytest.raises(InputError, match=r"(lines\.txt|passages) has texts and no columns; it was asked for first"):
+            read_corpus(source, text_columns=["first"])
+        with pytest.raises(InputError, match="no columns; it was asked for class"):
+            read_corpus(source, label_column="class")

@@ -103,6 +103,9 @@ def read_corpus(
         )
     if reader is None:
         raise InputError(f"{path} ends in {path.suffix!r}; expected one of {', '.join(READERS)}.")
+    asked = [*(text_columns or ()), *([label_column] if label_column else ())]
+    if reader in (_lines, _conllu) and asked:
+        raise InputError(f"{printable(given)} has texts and no columns; it was asked for {', '.join(asked)}.")
     return _checked(path, reader(path, columns), limit, empty)
 
 
