@@ -207,8 +207,6 @@ class Study:
         assert self.importance is not None
         order = np.argsort(self.importance.sizes["zero"].mean.ravel(), kind="stable").tolist()
         held = sorted(self.held_back())
-        if not held:
-            raise InputError("one text cannot be divided; give at least two for the cost of dropping heads.")
         cost = pruning_cost(self._traces("dropping heads", held), self.outcome, order, count, self.options.seed)
         return {"drop": [list(heads[place]) for place in order[:count]], **cost}
 

@@ -90,6 +90,8 @@ def survey_heads(
     done = run_corpus(model, corpus, directory / "run", options=asked, loading=dict(loading or {}), progress=progress)
     arrays = _of_run(done)
     chosen, counts = chosen_texts(loaded, corpus, options.texts)
+    if options.prune and len(chosen) < 2:
+        raise InputError("one text cannot be divided; give at least two for the cost of dropping heads.")
     study = Study(loaded, chosen, counts, options, progress, announce, second is not None)
     layers, heads = (done.means(STATISTICS[0])[axis].values.tolist() for axis in ("layer", "head"))
     count = len(layers) * len(heads)
