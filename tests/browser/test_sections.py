@@ -264,3 +264,21 @@ def test_long_tables_are_folded(open_page: Any) -> None:
     folded.first.locator("summary").click()
     assert folded.first.locator("table").is_visible()
     assert saved(tab, "#toy details [data-save=csv]")[1]
+
+
+def test_the_columns_of_a_strip_have_room_for_whole_names(open_page: Any) -> None:
+    """Below the cells the canvas is as high as the longest name, of up to twenty letters."""
+    heights = []
+    for word in ("here", "uncharacteristically", 400 * "m"):
+        words = ["the", word, "."]
+        tokens = {"method": ["rollout"], "input_token": ("input", words)}
+        arrays = {"share": (("method", "input"), shares(3, 1, 3))}
+        result = make_result("explain", arrays, coordinates=tokens, provenance={"kind": "explanation"})
+        tab = open_page(result_page(result))
+        heights.append(tab.locator("#explain canvas").bounding_box()["height"])
+    needed = tab.evaluate(
+        """name => { const c = document.createElement("canvas").getContext("2d");
+        c.font = "600 11px system-ui, sans-serif"; return c.measureText(name).width }""",
+        "uncharacteristically",
+    )
+    assert heights[1] >= heights[0] - 66 + needed + 8 > heights[0] and heights[2] < heights[0] + 200

@@ -13,7 +13,7 @@ import matplotlib.pyplot as plt
 
 import identiscope
 from identiscope.results import make_result
-from identiscope.views.tables.explanation import _print_text, print_explanation, share_errors, top_rows
+from identiscope.views.tables.explanation import _print_text, print_explanation, share_errors, top_rows, top_table
 
 NAMES = ["attention", "shapley", "direct_logit_attribution"]
 
@@ -59,6 +59,12 @@ def test_the_table_has_full_names_errors_and_promises(capsys: pytest.CaptureFixt
     assert "here 25±2, light -19±5, house 0±0" in said  # and no −0
     assert "10, off -0.25" in said and "not asked: direct_logit_attribution: no parts" in said
     assert "[CLS] lighthouse here" in said
+
+
+def test_a_comma_is_not_taken_for_one_of_the_list() -> None:
+    result = explanation().assign_coords(input_token=("input", ["[CLS]", ",", "##house", "here"]))
+    columns, rows = top_table(result, 2)
+    assert list(columns)[1] == "top 2, in % of all" and rows[0][1] == "house 20, “,” 10"
 
 
 def test_a_figure_grows_with_methods_and_names_them_whole() -> None:

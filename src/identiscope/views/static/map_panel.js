@@ -32,6 +32,8 @@ import { shown } from "./text.js";
  */
 
 const MARGIN = { left: 66, bottom: 66, top: 6, right: 6 };
+/** Letters of a column's name: the rows of a strip are few, so that there is room below them. */
+const COLUMN_LETTERS = { strip: 20, map: 9 };
 
 /** @param {PanelOptions} options */
 export function makeMapPanel(options) {
@@ -48,9 +50,11 @@ export function makeMapPanel(options) {
   /** @type {{row: number, column: number}|null} */
   let hovered = null;
   const area = { width: 0, height: 0 };
-  const margin = { left: MARGIN.left };
+  const margin = { left: MARGIN.left, bottom: MARGIN.bottom };
   const rowName = (/** @type {number} */ row) =>
     content ? shown(content.rowLabel(row), options.cellHeight ? ROW_LETTERS.strip : ROW_LETTERS.map) : "";
+  const columnName = (/** @type {number} */ column) =>
+    content ? shown(content.columnLabel(column), options.cellHeight ? COLUMN_LETTERS.strip : COLUMN_LETTERS.map) : "";
 
   const cellSize = () =>
     content
@@ -67,14 +71,22 @@ export function makeMapPanel(options) {
     return Math.min(Math.max(MARGIN.left, Math.ceil(Math.max(...widths)) + 10), 0.42 * width);
   }
 
+  /** As high as the longest name of a column. */
+  function roomBelow() {
+    context.font = "600 11px system-ui, sans-serif";
+    const each = Array.from({ length: content?.columns ?? 0 }, (_, at) => context.measureText(columnName(at)).width);
+    return Math.max(MARGIN.bottom, Math.ceil(Math.max(0, ...each)) + 10);
+  }
+
   function measure() {
     if (!content) return;
     const width = Math.max(120, element.clientWidth);
+    margin.bottom = options.cellHeight ? roomBelow() : MARGIN.bottom;
     margin.left = options.cellHeight ? roomForNames(width) : MARGIN.left;
     area.width = width - margin.left - MARGIN.right;
     const square = area.width * Math.min(1.25, Math.max(0.25, content.rows / content.columns));
     area.height = options.cellHeight ? options.cellHeight * content.rows : square;
-    const height = area.height + MARGIN.top + MARGIN.bottom;
+    const height = area.height + MARGIN.top + margin.bottom;
     const ratio = window.devicePixelRatio || 1;
     canvas.style.height = `${height}px`;
     canvas.width = Math.round(width * ratio);
@@ -88,7 +100,7 @@ export function makeMapPanel(options) {
     const { left, top } = options.window;
     const size = cellSize();
     const width = area.width + margin.left + MARGIN.right;
-    context.clearRect(0, 0, width, area.height + MARGIN.top + MARGIN.bottom);
+    context.clearRect(0, 0, width, area.height + MARGIN.top + margin.bottom);
     context.save();
     context.beginPath();
     context.rect(margin.left, MARGIN.top, area.width, area.height);
@@ -164,7 +176,7 @@ export function makeMapPanel(options) {
       context.save();
       context.translate(x, MARGIN.top + area.height + 6);
       context.rotate(-Math.PI / 2);
-      context.fillText(shown(content.columnLabel(column), 9), 0, 0, MARGIN.bottom - 8);
+      context.fillText(columnName(column), 0, 0, margin.bottom - 8);
       context.restore();
     }
   }

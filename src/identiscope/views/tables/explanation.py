@@ -7,7 +7,7 @@ import xarray as xr
 from rich.console import Console
 from rich.text import Text
 
-from identiscope.token_text import begins_word, shown_token
+from identiscope.token_text import begins_word, is_punctuation, shown_token
 from identiscope.views.tables.terminal import WIDTH, console, print_table
 
 #: Red speaks for the outcome, blue against it, as in plots: told apart by colour-blind readers too.
@@ -162,10 +162,15 @@ def top_table(result: xr.Dataset, most: int) -> tuple[dict[str, Any], Rows]:
     for row in top_rows(result, most):
         if row["failed"]:
             continue
-        words = ", ".join(f"{_bare(one['token'])} {_percent(one)}" for one in row["top"])
+        words = ", ".join(f"{_listed(one['token'])} {_percent(one)}" for one in row["top"])
         promise = "–" if row["residual"] is None else f"{row['promised_sum']:.3g}, off {row['residual']:+.2g}"
         rows.append((row["method"], words, f"{row['passes']:.0f}", f"{row['cost']:.1f}", promise))
     return columns, rows
+
+
+def _listed(token: str) -> str:
+    """A token in a list: a comma is not to be taken for one of the list's own."""
+    return f"“{_bare(token)}”" if is_punctuation(token) else _bare(token)
 
 
 def _percent(one: dict[str, Any]) -> str:
