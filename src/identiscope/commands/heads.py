@@ -138,6 +138,10 @@ def heads(model: str, corpus: str, out: Path, conllu: Path | None, **options: An
 
     if options["untrained"]:
         claims = claims_beside(claims, lambda: untrained(load(model, **loading(options))), of_null)
+    # What an earlier command with other options left would stand beside numbers that it is not of.
+    for pattern in _OF_OPTIONS:
+        for path in out.glob(pattern):
+            path.unlink()
     for name, study in studies.items():
         save_result(study, out / f"gender-{name}.safetensors")
         of_layers = [one for one in study.data_vars if str(one).startswith("states")]
@@ -175,6 +179,11 @@ def heads(model: str, corpus: str, out: Path, conllu: Path | None, **options: An
     )
     print_heads(survey.heads, survey.facts, survey.relations, survey.prune, survey.against, survey.shortened)
     click.echo(f"saved: {printable(page)}")
+
+
+#: Files that are written where an option asks for them.
+_OF_OPTIONS = ("gender-*.csv", "gender-*.safetensors", "relations.csv", "against.csv", "against-maps.safetensors",
+               "against-distances.csv", "shortened.csv", "pairs.csv", "prune.json")  # fmt: skip
 
 
 def _templates(path: Path, most: int) -> "list[Template]":
