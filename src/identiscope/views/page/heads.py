@@ -282,7 +282,7 @@ def _pairs(pairs: xr.Dataset | None, most: int = 10) -> str:
     """The pairs that lose most beyond what both lose alone: one stands in for the other."""
     if pairs is None:
         return ""
-    both, alone = pairs["both"].values, pairs["alone"].values
+    both, alone, error = (pairs[name].values for name in ("both", "alone", "both_error"))
     beyond = np.triu(np.abs(both) - np.abs(alone[:, None] + alone[None]), 1)
     names = pairs["first"].values.tolist()
     rows = []
@@ -290,12 +290,13 @@ def _pairs(pairs: xr.Dataset | None, most: int = 10) -> str:
         one, other = np.unravel_index(int(place), beyond.shape)
         rows.append(
             f"<tr><td>{names[one]} and {names[other]}</td><td class='number'>{alone[one]:+.2g}</td>"
-            f"<td class='number'>{alone[other]:+.2g}</td><td class='number'>{both[one, other]:+.2g}</td></tr>"
+            f"<td class='number'>{alone[other]:+.2g}</td><td class='number'>{both[one, other]:+.2g} ±"
+            f" {error[one, other]:.1g}</td></tr>"
         )
     return (
         "<h3>Pairs that stand in for each other</h3><p class='quiet'>Changes of the outcome without one, the other, and"
-        " both; those where both together lose most beyond the sum.</p><div class='wide'>"
-        "<table class='rows'><thead><tr><th>heads</th>"
+        " both (± a standard error over texts); those where both together lose most beyond the sum.</p>"
+        "<div class='wide'><table class='rows'><thead><tr><th>heads</th>"
         f"<th>first</th><th>second</th><th>both</th></tr></thead><tbody>{''.join(rows)}</tbody></table></div>"
     )
 
