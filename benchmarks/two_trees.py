@@ -81,6 +81,13 @@ def jobs(folder: Path) -> Mapping[str, Callable[[], Any]]:
         opened.means()
         return opened.to_xarray()
 
+    shown = identiscope.open_run(done).to_xarray()
+
+    def report_of_a_run() -> Any:
+        identiscope.report_run(done, fresh("page.html"))
+        # What the page is of.
+        return shown
+
     # The trace came second once.
     first = next(iter(inspect.signature(identiscope.hidden_token_attribution).parameters))
     before = (model,) if first == "model" else ()
@@ -106,7 +113,7 @@ def jobs(folder: Path) -> Mapping[str, Callable[[], Any]]:
         "run of a corpus: patterns of heads": lambda: run("structure"),
         "open, verify and read a Run": read,
         "report of a sentence": lambda: identiscope.report(model, SENTENCE, fresh("page.html")),
-        "report of a Run": lambda: identiscope.report_run(done, fresh("page.html")),
+        "report of a Run": report_of_a_run,
         "save and load a result": lambda: identiscope.load_result(
             identiscope.save_result(statistics, fresh("result.safetensors"))
         ),
