@@ -86,6 +86,18 @@ def test_weights_that_do_not_fit_are_not_read(tmp_path: Path, monkeypatch: pytes
     assert not read
 
 
+def test_memory_that_runs_out_while_a_model_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*given: Any, **options: Any) -> Any:
+        raise MemoryError("Unable to allocate 108. MiB for an array")
+
+    folder = save_tiny(tmp_path / "model")
+    monkeypatch.setattr(transformers.PreTrainedModel, "from_pretrained", refuse)
+    with pytest.raises(
+        ModelError, match=r"needs more memory than there is on cpu.*allocate 108\..*Give dtype='float16'"
+    ):
+        identiscope.load(folder)
+
+
 def test_a_trace_that_does_not_fit_is_not_begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = identiscope.load(save_tiny(tmp_path / "model"))
     config: Any = model.config

@@ -31,6 +31,7 @@ from identiscope.capture.sizes import check_size
 from identiscope.capture.words import as_html, precision_in_words
 from identiscope.errors import ModelError
 from identiscope.linalg.devices import working_device
+from identiscope.linalg.free_memory import free_memory, in_words, is_out_of_memory
 
 _LOADING = threading.RLock()
 _TOKENIZER_FILES = ("tokenizer*", "vocab*", "merges.txt", "spiece.model", "sentencepiece*", "*.spm", "*.tiktoken")
@@ -236,6 +237,13 @@ def _read_model(source: str, name: str, options: dict[str, Any], no_hub: str | N
     except ModelError:
         raise
     except Exception as error:  # transformers and the parsers below it raise nearly every kind
+        if is_out_of_memory(error):
+            free = free_memory()
+            there = "" if free is None else f", where {in_words(free)} are free now"
+            raise ModelError(
+                f"loading {name} needs more memory than there is on cpu{there}. It said: {_first_lines(error)[:200]}"
+                " Give dtype='float16', a smaller model, or end what else is running."
+            ) from error
         if no_hub is not None:
             raise ModelError(
                 f"there is no directory {name!r}, no built-in model of that name ({', '.join(BUILTIN)}), and nothing of"
