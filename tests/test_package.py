@@ -217,7 +217,7 @@ def test_help_lists_the_commands_in_sections() -> None:
     ]  # fmt: skip
     assert places == sorted(places)
     commands = {path.stem.replace("_", "-") for path in (ROOT / "commands").glob("*.py")}
-    for command in commands - {"--init--", "options", "sections", "texts", "tracing", "annotations"}:
+    for command in commands - {"--init--", "options", "sections", "texts", "tracing", "annotations", "memory"}:
         assert f"  {command} " in done.stdout
 
 

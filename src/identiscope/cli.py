@@ -12,6 +12,7 @@ from io import TextIOWrapper
 import click
 
 import identiscope.commands
+from identiscope.commands.memory import free_in_words
 from identiscope.commands.sections import InSections, commands
 from identiscope.errors import IdentiscopeError
 from identiscope.files import printable
@@ -80,20 +81,9 @@ def explained(error: Exception) -> tuple[str, int]:
         return "something is nested more deeply than can be followed here.", 2
     if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and "memory" in said and "alloc" in said):
         wanted = f" It said: {said[:200]}" if str(error) else ""
-        return (
-            f"there is not enough memory for this{_free()}; take fewer or shorter texts, or smaller sizes.{wanted}"
-        ), 2
+        free = free_in_words()
+        return f"there is not enough memory for this{free}; take fewer or shorter texts, or smaller sizes.{wanted}", 2
     return (
         f"{type(error).__name__}: {said[:300]}. This is a mistake in identiscope: please report it, with what"
         " IDENTISCOPE_TRACEBACK=1 in front of the command shows."
     ), 1
-
-
-def _free() -> str:
-    """How much memory is free, if that can be told without loading more into it."""
-    if "torch" not in sys.modules:
-        return ""
-    from identiscope.linalg.free_memory import free_memory, in_words
-
-    free = free_memory()
-    return "" if free is None else f", of which {in_words(free)} are free on the CPU"

@@ -4,6 +4,7 @@ from typing import Any
 
 from identiscope.capture.batch import Batch
 from identiscope.capture.models import Model
+from identiscope.linalg import free_memory as memory
 from identiscope.linalg.free_memory import check_free
 
 
@@ -61,3 +62,9 @@ def _count(config: Any, name: str) -> int:
 def _has_logits(config: Any) -> bool:
     architecture = (getattr(config, "architectures", None) or [""])[0]
     return str(architecture).endswith(("LMHeadModel", "ForCausalLM", "ForMaskedLM"))
+
+
+def free_on_cpu() -> str:
+    """How much memory is free, to be read; empty where it cannot be told."""
+    free = memory.free_memory()
+    return "" if free is None else memory.in_words(free)
