@@ -107,6 +107,24 @@ def test_every_method_is_offered(opened: Any) -> None:
     tab.click("button.main")
     shown(tab)
     assert tab.locator("#head-role").count() == 1
+    # Of an encoder there is no usual outcome; what is explained can be said, and is there again after a reload.
+    tab.check(".other input[name=saliency]")
+    tab.click("button.main")
+    until(tab, "document.querySelector('.trouble:not([hidden])')?.textContent.includes('similarity:')", 60)
+    tab.get_by_label("What is explained").fill("similarity:Another <b>text</b>.")
+    assert fits(tab)
+    before = tab.evaluate("identiscope.sides[0].page()")
+    tab.click("button.main")
+    until(tab, f"identiscope.sides[0].page() !== {before!r} && ({SHOWN})(0)", 60)
+    assert tab.locator("#saliency canvas").count() == 1
+    sections = tab.evaluate("identiscope.sides[0].header().sections")
+    (saliency,) = (one["data"] for one in sections if one["name"] == "saliency")
+    assert "Another <b>text</b>." in str(saliency["rows"])
+    tab.reload()
+    until(tab, "!!window.identiscope")
+    tab.evaluate("identiscope.reopened")
+    tab.click(".others summary")
+    assert tab.get_by_label("What is explained").input_value() == "similarity:Another <b>text</b>."
 
 
 def test_more_is_computed_for_what_is_looked_at(opened: Any) -> None:

@@ -117,6 +117,14 @@ def test_too_many_tokens(compute: Compute) -> None:
         compute(Question(0, words(50)), tell)
 
 
+def test_an_outcome_is_explained_and_no_longer_than_a_text_may_be(compute: Compute) -> None:
+    asked = Question(0, TEXT, methods=("saliency", "head_sink"), outcome=f"similarity:{words(5)}")
+    page: Any = compute(asked, tell)
+    assert {"saliency", "head-sink"} <= set(page.names) and words(5) in str(page.section("saliency")["data"])
+    with pytest.raises(InputError, match=r"the outcome has 5\d tokens; at most 40"):
+        compute(Question(0, TEXT, methods=("saliency",), outcome=f"similarity:{words(50)}"), tell)
+
+
 @pytest.mark.parametrize("other", ["attribution", "canonical"])
 def test_two_threads_on_one_model(model: identiscope.Model, other: str) -> None:
     compute = live([model])

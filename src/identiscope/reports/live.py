@@ -2,10 +2,12 @@
 
 import os
 from collections.abc import Sequence
+from inspect import signature
 from typing import Any
 
 import xarray as xr
 
+from identiscope.asking.ask import function_of
 from identiscope.capture import Model, Trace, trace
 from identiscope.capture.inputs import token_row
 from identiscope.capture.tokenizing import tokenize
@@ -66,13 +68,12 @@ def _label(model: Model) -> str:
 
 def _traced(model: Model, question: Question, most_tokens: int, truncate: bool) -> Trace:
     text: Any = question.text
-    counts = [
-        len(tokenize(model.tokenizer, one, verbose=False)["input_ids"]) if one else 0
-        for one in (question.text, question.target)
-    ]
+    # An outcome may be the likeness to a second text, which is traced, too.
+    given = {"text": question.text, "target text": question.target, "outcome": question.outcome}
+    counts = [len(tokenize(model.tokenizer, one, verbose=False)["input_ids"]) if one else 0 for one in given.values()]
     if truncate and counts[0] > most_tokens:
         text, counts[0] = token_row(model, (question.text,), most_tokens), most_tokens
-    for name, count in zip(("text", "target text"), counts, strict=True):
+    for name, count in zip(given, counts, strict=True):
         if count > most_tokens:
             raise InputError(
                 f"the {name} has {count} tokens; at most {most_tokens} are taken here. Shorten it, or start the server"
@@ -103,6 +104,8 @@ def _result(name: str, page: Page, traced: Trace, question: Question, progress: 
         tell(progress, words, done, total)
 
     options: dict[str, Any] = {"mode": "estimate", "probes": question.directions} if name == ATTRIBUTION else {}
+    if question.outcome is not None and "outcome" in signature(function_of(name)).parameters:
+        options["outcome"] = question.outcome
     heads: Any = page.section(HEADS)["data"]
     start, layer = heads["start"], heads["layers"][0]
     place = (start["layer"], start["head"]) if start else (layer["layer"], layer["heads"][0])

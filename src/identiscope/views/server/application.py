@@ -180,8 +180,8 @@ async def page_question(request: Request, *, served: Served, pages: Pages) -> Re
     """What a page was made for: for whoever opens its address again."""
     asked = pages.get(request.path_params["page"]).question
     assert asked is not None
-    fields = {"model": asked.model, "text": asked.text, "target": asked.target, "attention": asked.attention}
-    return JSONResponse(fields)
+    told = ("model", "text", "target", "attention", "outcome")
+    return JSONResponse({name: getattr(asked, name) for name in told})
 
 
 async def page_chunk(request: Request, *, served: Served, pages: Pages) -> Response:
@@ -215,7 +215,7 @@ async def cancel(request: Request, *, served: Served, pages: Pages) -> Response:
 def _computing(request: Request, question: Question, served: Served, pages: Pages) -> Response:
     job = served.jobs.submit(_client(request), partial(served.compute, question))
     # A page keeps its question, and not the page before it.
-    about = Question(question.model, question.text, question.target, question.attention)
+    about = Question(question.model, question.text, question.target, question.attention, outcome=question.outcome)
     events = _events(job, about, served.jobs, pages)
     return StreamingResponse(events, media_type="text/event-stream")
 

@@ -70,6 +70,7 @@ class Question:
     target: str | None = None
     attention: str | None = None
     methods: tuple[str, ...] = (VERDICT,)
+    outcome: str | None = None  # what methods explain that explain something; none: what is usual for the model
     directions: int = 8
     canonical: tuple[tuple[int, int], ...] = ()  # (layer, head)
     intervals: tuple[tuple[int, int, int], ...] = ()  # (layer, head, row)
@@ -82,7 +83,7 @@ Compute = Callable[[Question, Progress], Page]
 
 def read_question(given: Any, models: int, longest: int) -> Question:
     """A question about a text, from parsed JSON."""
-    fields = _fields(given, {"model", "text"}, {"target", "attention", "methods", "directions"})
+    fields = _fields(given, {"model", "text"}, {"target", "attention", "methods", "outcome", "directions"})
     model = _whole(fields["model"], "model", 0, models - 1)
     target = None if fields.get("target") is None else _text(fields["target"], "target", longest)
     attention = fields.get("attention")
@@ -90,7 +91,8 @@ def read_question(given: Any, models: int, longest: int) -> Question:
         raise InputError(f"attention must be one of {', '.join(KINDS)}.")
     text = _text(fields["text"], "text", longest)
     methods = _methods(fields.get("methods", [VERDICT]))
-    return Question(model, text, target, attention, methods, _directions(fields))
+    outcome = None if fields.get("outcome") is None else _text(fields["outcome"], "outcome", longest)
+    return Question(model, text, target, attention, methods, outcome, _directions(fields))
 
 
 def read_more(given: Any, about: Question, base: Page) -> Question:
@@ -99,6 +101,7 @@ def read_more(given: Any, about: Question, base: Page) -> Question:
     return Question(
         about.model, about.text, about.target, about.attention,
         methods=_methods(fields.get("methods", [])),
+        outcome=about.outcome,
         directions=_directions(fields),
         canonical=_places(fields.get("canonical", []), "canonical", 2),
         intervals=_places(fields.get("intervals", []), "intervals", 3),

@@ -35,6 +35,15 @@ function openServer(root, site) {
       "aria-label": "Directions of the estimate",
     })
   );
+  const outcome = /** @type {HTMLInputElement} */ (
+    html("input", {
+      type: "text",
+      maxlength: site.longest_text,
+      placeholder: "the most likely word or class",
+      dir: "auto",
+    })
+  );
+  const wantedOutcome = () => outcome.value.trim() || null;
   /** @type {import("./serve_side.js").Side[]} */
   const sides = ["A", "B"].map((name, at) =>
     makeSide(name, site, {
@@ -42,6 +51,7 @@ function openServer(root, site) {
       placed: (place) => void (together() && sides[1 - at].join(place)),
       beside: () => (together() ? (sides[1 - at].pane.viewer()?.place() ?? null) : null),
       directions: wantedDirections,
+      outcome: wantedOutcome,
       made: (page) => void (at === 0 ? made(page) : setAddress("beside", page)),
     }),
   );
@@ -51,8 +61,9 @@ function openServer(root, site) {
     draft.forget();
     if (!sides[0].text.value.trim()) return;
     const target = sides[0].target.value ? { target: sides[0].target.value, attention: sides[0].kind.value } : {};
+    const explained = wantedOutcome() ? { outcome: wantedOutcome() } : {};
     const when = new Date().toLocaleString();
-    remember({ page, model: Number(sides[0].model.value), text: sides[0].text.value, ...target, when });
+    remember({ page, model: Number(sides[0].model.value), text: sides[0].text.value, ...target, ...explained, when });
     past.draw();
   }
   /** @param {"page"|"beside"} side @param {string|null} page */
@@ -72,6 +83,7 @@ function openServer(root, site) {
     side.text.value = one.text;
     side.target.value = one.target ?? "";
     if (one.attention) side.kind.value = one.attention;
+    if (side === sides[0]) outcome.value = one.outcome ?? "";
     side.adapt();
     try {
       await side.open(one.page, null);
@@ -122,6 +134,17 @@ function openServer(root, site) {
     "details",
     { class: "others" },
     html("summary", {}, "Other methods"),
+    html(
+      "label",
+      { class: "outcome" },
+      html("b", {}, "What is explained"),
+      outcome,
+      html(
+        "span",
+        { class: "hint" },
+        "by methods that explain something: a word, a class, a difference A-B, or similarity: and a second text",
+      ),
+    ),
     ...groups.map((group) => html("fieldset", {}, html("legend", {}, group), ...inGroup(group))),
   );
   const compute = html("button", { type: "button", class: "main", onclick: () => start() }, "Compute");

@@ -9,7 +9,8 @@ const MOST = 20;
 const DRAFT = "identiscope-draft";
 
 /**
- * @typedef {{page: string, model: number, text: string, target?: string, attention?: string}} Asking
+ * @typedef {{page: string, model: number, text: string, target?: string, attention?: string,
+ *   outcome?: string|null}} Asking
  * @typedef {Asking & {when: string}} Asked
  */
 

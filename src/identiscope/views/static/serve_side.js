@@ -20,7 +20,8 @@ const KINDS = [
  * @param {string} name
  * @param {import("./serve_client.js").Site} site
  * @param {{busy: () => void, placed: (place: import("./data.js").Place) => void,
- *   beside: () => import("./data.js").Place|null, directions: () => number, made: (page: string) => void}} tell
+ *   beside: () => import("./data.js").Place|null, directions: () => number,
+ *   outcome: () => string|null, made: (page: string) => void}} tell
  *   `beside`: where the other side is; `made`: another page is shown
  */
 export function makeSide(name, site, tell) {
@@ -249,6 +250,7 @@ export function makeSide(name, site, tell) {
         text: text.value,
         methods,
         directions,
+        outcome: tell.outcome(),
         ...(hasTarget ? { target: target.value, attention: kind.list.value } : {}),
       };
       return compute("/api/pages", question, null);
