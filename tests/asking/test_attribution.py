@@ -100,7 +100,7 @@ def test_a_result_of_anything_else_is_not_resumed(
     changed = identiscope.load(copy.deepcopy(minilm.module), minilm.tokenizer)
     with torch.no_grad():
         changed.module.get_parameter("encoder.layer.2.output.dense.weight").data[0, 0] += 1e-4
-    with pytest.raises(InputError, match=r"another model \(its weights\)"):
+    with pytest.raises(InputError, match=r"another model \(its weights, adapters or hooks\)"):
         attribution(changed, TEXT, **options)
     for name in ("model_digest", "text_digest"):
         with pytest.raises(InputError, match="there: unknown"):
