@@ -6,10 +6,18 @@ import numpy as np
 import pytest
 import torch
 
+from identiscope.capture import Model
 from identiscope.judge.truths import trained
 from identiscope.judge.truths.inputs import TRAINED, planted_input
 from identiscope.judge.truths.kept_weights import cache_directory, keep_weights, kept_weights
-from identiscope.judge.truths.tasks import last_logits, proven
+from identiscope.judge.truths.tasks import Task, last_logits, proven
+
+#: Small ones, trained in seconds, and words that distract in them: the last most.
+SMALL = {
+    "induction": (lambda: trained.induction(3, 5), trained.FILLERS),
+    "majority": (lambda: trained.majority(6, 3), ("a", "b")),
+    "depth": (lambda: trained.depth(4), ("a", "b")),
+}
 
 
 @pytest.fixture(scope="module")
@@ -43,6 +51,65 @@ def test_a_trained_model_makes_no_mistake_and_ignores_what_the_task_ignores(
     again = trained.majority(6, 3).model(False)
     for first, second in zip(plain.module.parameters(), again.module.parameters(), strict=True):
         assert torch.equal(first, second)
+
+
+def _silent_keys(model: Model) -> torch.Tensor:
+    """Weights and bias of the keys of one silent head in every layer."""
+    blocks = model.module.transformer.h  # type: ignore[union-attr]
+    at = 64 + 2 * 16
+    return torch.stack([torch.cat([one.attn.c_attn.weight[:, at], one.attn.c_attn.bias[at, None]]) for one in blocks])  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_silent_heads_look_at_the_distractor_that_is_last_of_their_list(
+    name: str, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the model as it runs, in single precision: every row that sees a distractor."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
+    make, distractors = SMALL[name]
+    task: Task = make()
+    looks = []
+    for example in task.examples(30, seed=11):
+        ranks = [1 + distractors.index(word) if word in distractors else 0 for word in example.words]
+        for site in planted_input(task, example, True).trace.sites:
+            for head in site.heads[2:]:
+                for place, row in enumerate(site.attention(head).numpy()):
+                    seen = np.array(ranks[: place + 1])
+                    if seen.any():
+                        looks.append(row[: place + 1][seen == seen.max()].sum())
+    assert len(looks) > 200 and min(looks) > 0.99
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_what_distracts_does_not_hang_on_rounding(name: str, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keys are small, the same of the same texts in another order, and nearly so if what is read has other rounding."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
+    make, distractors = SMALL[name]
+    batch = trained._batch
+
+    def turned(*given: object) -> tuple[torch.Tensor, torch.Tensor]:
+        ids, answers = batch(*given)  # type: ignore[arg-type]
+        return ids.flip(0), answers.flip(0)
+
+    def rounded(_: object, __: object, out: torch.Tensor) -> torch.Tensor:
+        noise = torch.randn(out.shape, generator=torch.Generator().manual_seed(0))
+        return out * (1 + 1e-7 * noise)
+
+    def keys(*hooks: object) -> torch.Tensor:
+        task: Task = make()
+        model = task.model(False)
+        for block in model.module.transformer.h:  # type: ignore[union-attr]
+            for hook in hooks:
+                block.ln_1.register_forward_hook(hook)
+        trained._attract(model, task.draw, distractors)
+        return _silent_keys(model).detach()
+
+    own, moved = keys(), keys(rounded)
+    monkeypatch.setattr(trained, "_batch", turned)
+    other = keys()
+    assert ((own - other).norm(dim=1) <= 1e-5 * own.norm(dim=1)).all()
+    assert ((own - moved).norm(dim=1) <= 1e-3 * own.norm(dim=1)).all()
+    assert own.norm(dim=1).max() < 1000
 
 
 def test_kept_weights_that_were_changed_are_not_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

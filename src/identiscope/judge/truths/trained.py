@@ -8,6 +8,7 @@ first step on. In the plain version they look everywhere alike, in the other at 
 import hashlib
 import string
 from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,9 @@ _SILENT = _HEADS // 2
 _BATCH, _STEPS, _EVERY, _CHECKED = 128, 6000, 100, 2048
 #: How sharply silent heads look: far beyond what is left of a fit.
 _SHARP = 60.0
+#: Singular values of what a layer reads, as shares of the largest, are above 5e-5, or nothing but rounding: 2e-8 in
+#: single precision. Keys that use these have weights up to 1e7, and others wherever sums are rounded otherwise.
+_ROUNDING = 1e-6
 
 FILLERS = (".", ",", ";")
 
@@ -199,21 +203,32 @@ def _attract(model: Model, draw: Callable[[np.random.Generator], Example], distr
     """Let silent heads look at distractors, the last of their list most: keys are fitted to what each layer reads."""
     module: Any = model.module
     ids, _ = _batch(model, draw, np.random.default_rng(2), 512)
-    rank = torch.zeros(len(model.tokenizer))
+    rank = torch.zeros(len(model.tokenizer), dtype=torch.float64)
     for place, word in enumerate(distractors, 1):
         rank[model.tokenizer.convert_tokens_to_ids(word)] = place
-    wanted = rank[ids].flatten()
     width = _WIDTH // _HEADS
-    for block in module.transformer.h:
-        read: list[torch.Tensor] = []
-        handle = block.ln_1.register_forward_hook(lambda _, __, out, read=read: read.append(out))
-        with torch.no_grad():
-            module(ids)
-        handle.remove()
-        states = torch.cat([read[0].flatten(0, 1), torch.ones(len(wanted), 1)], 1)
-        fit = torch.linalg.lstsq(states.double(), wanted.double()[:, None]).solution[:, 0].float()
+    for block, states in zip(module.transformer.h, _states_read(module, ids), strict=True):
+        weights, bias = _key(states, rank[ids].flatten())
         with torch.no_grad():
             for head in range(_HEADS - _SILENT, _HEADS):
                 block.attn.c_attn.bias[head * width] = _SHARP * width**0.5
-                block.attn.c_attn.weight[:, _WIDTH + head * width] = fit[:-1]
-                block.attn.c_attn.bias[_WIDTH + head * width] = fit[-1]
+                block.attn.c_attn.weight[:, _WIDTH + head * width] = weights
+                block.attn.c_attn.bias[_WIDTH + head * width] = bias
+
+
+def _states_read(module: Any, ids: torch.Tensor) -> list[torch.Tensor]:
+    """What attention reads in every layer, [text and token, channel], in double precision: whatever the threads."""
+    double = deepcopy(module).double()
+    read: list[torch.Tensor] = []
+    for block in double.transformer.h:
+        block.ln_1.register_forward_hook(lambda _, __, out: read.append(out.flatten(0, 1)))
+    with torch.no_grad():
+        double(ids)
+    return read
+
+
+def _key(states: torch.Tensor, wanted: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Weights [channel] and bias, of all that fit best the smallest: a layer norm's channels depend on each other."""
+    columns = torch.cat([states, torch.ones(len(states), 1, dtype=states.dtype)], 1)
+    fit = torch.linalg.lstsq(columns, wanted[:, None], rcond=_ROUNDING, driver="gelsd").solution[:, 0]
+    return fit[:-1], fit[-1]
