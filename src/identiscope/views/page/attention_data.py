@@ -166,7 +166,8 @@ def _smaller(layer: Layer, factors: Factors | None, rounding: Rounding, inside: 
     longest = 16 if rounding.even else 8
     if factors is None or layer.keys > longest * factors.left[0].shape[1]:
         return factors
-    codes = [dict(enumerate(rounding.codes(layer.raw(place)))) for place in range(len(layer.heads))]
+    # No code is larger than LARGEST: the cells of all heads are held at once here.
+    codes = [dict(enumerate(rounding.codes(layer.raw(place)).astype(np.int16))) for place in range(len(layer.heads))]
     thin, cells = Chunk(), Chunk()
     _pack_map(thin, factors, [{} for _ in codes], rounding, inside)
     _pack_map(cells, None, codes, rounding, inside)

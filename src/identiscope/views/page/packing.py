@@ -20,6 +20,9 @@ Array = np.ndarray[Any, Any]
 #: The largest magnitude that zigzag coding to 16 bits holds.
 LARGEST = 32767
 
+#: Numbers that are coded at once: all cells of a layer of many heads would take hundreds of MB several times over.
+_AT_ONCE = 2**20
+
 
 class Chunk:
     """A growing sequence of arrays, described one by one, compressed at the end."""
@@ -30,9 +33,13 @@ class Chunk:
 
     def whole(self, values: Array) -> Described:
         """Add whole numbers of at most LARGEST in magnitude; the description says where they are."""
-        wide = np.ascontiguousarray(values, np.int32)
-        coded = ((wide << 1) ^ (wide >> 31)).astype("<u2").view(np.uint8).reshape(-1, 2)
-        return self._add("zigzag", values.shape, np.ascontiguousarray(coded.T).tobytes())
+        flat = np.ravel(values)
+        coded = np.empty((flat.size, 2), np.uint8)
+        for begin in range(0, flat.size, _AT_ONCE):
+            wide = flat[begin : begin + _AT_ONCE].astype(np.int32)
+            zigzag = ((wide << 1) ^ (wide >> 31)).astype("<u2")
+            coded[begin : begin + _AT_ONCE] = zigzag.view(np.uint8).reshape(-1, 2)
+        return self._add("zigzag", values.shape, coded.T.tobytes())
 
     def numbers(self, values: Array) -> Described:
         """Add numbers as float32."""
