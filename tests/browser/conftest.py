@@ -41,6 +41,8 @@ PRESSED = """() => {
 
 def saved(tab: Any, selector: str) -> tuple[str, bytes]:
     tab.evaluate(PRESSED)
+    # Chromium drops, without a word, what a page saves beyond ten files in a second: a fast machine gets there.
+    tab.wait_for_timeout(120)
     try:
         with tab.expect_download() as waiting:
             tab.click(selector)
