@@ -42,9 +42,18 @@ def test_a_function_hears_done_and_total_and_a_listener_what_is_done() -> None:
 
 
 def test_what_a_listener_does_not_listen_for_is_let_go() -> None:
-    silent = Listener()
-    tell(silent, "one", 1, 2)
-    silent.running(None)
+    class Counting(Listener):
+        def __init__(self) -> None:
+            self.counted: list[tuple[int, int]] = []
+
+        def __call__(self, done: int, total: int) -> None:
+            self.counted.append((done, total))
+
+    counting = Counting()
+    for listener in (Listener(), counting):
+        tell(listener, "one", 1, 2)
+        listener.running(None)
+    assert counting.counted == [(1, 2)]
 
 
 def test_quiet_elsewhere(capsys: pytest.CaptureFixture[str]) -> None:

@@ -138,10 +138,7 @@ def heads(model: str, corpus: str, out: Path, conllu: Path | None, **options: An
 
     if options["untrained"]:
         claims = claims_beside(claims, lambda: untrained(load(model, **loading(options))), of_null)
-    # What an earlier command with other options left would stand beside numbers that it is not of.
-    for pattern in _OF_OPTIONS:
-        for path in out.glob(pattern):
-            path.unlink()
+    before = {path: path.stat().st_mtime_ns for pattern in _OF_OPTIONS for path in out.glob(pattern)}
     for name, study in studies.items():
         save_result(study, out / f"gender-{name}.safetensors")
         of_layers = [one for one in study.data_vars if str(one).startswith("states")]
@@ -178,6 +175,9 @@ def heads(model: str, corpus: str, out: Path, conllu: Path | None, **options: An
         survey.distance_differences,
     )
     print_heads(survey.heads, survey.facts, survey.relations, survey.prune, survey.against, survey.shortened)
+    # Of an earlier command with other options, or the user's own: not touched, and not passed over.
+    if others := sorted(path.name for path, when in before.items() if path.stat().st_mtime_ns == when):
+        click.echo(f"not of this command, and left as they were: {', '.join(map(printable, others))}", err=True)
     click.echo(f"saved: {printable(page)}")
 
 

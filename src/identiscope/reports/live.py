@@ -2,12 +2,10 @@
 
 import os
 from collections.abc import Sequence
-from inspect import signature
 from typing import Any
 
 import xarray as xr
 
-from identiscope.asking.ask import function_of
 from identiscope.capture import Model, Trace, trace
 from identiscope.capture.inputs import token_row
 from identiscope.capture.tokenizing import tokenize
@@ -15,7 +13,7 @@ from identiscope.capture.words import precision_in_words
 from identiscope.errors import InputError
 from identiscope.linalg.jacobian.forward_mode import told_of_waiting
 from identiscope.progress import Progress, tell
-from identiscope.reports.reporting import ask_beside, report_page, shown_attention
+from identiscope.reports.reporting import ask_beside, explains, report_page, shown_attention
 from identiscope.views.page.attention_section import with_attention_of
 from identiscope.views.page.data import Page
 from identiscope.views.page.results import with_result
@@ -104,7 +102,7 @@ def _result(name: str, page: Page, traced: Trace, question: Question, progress: 
         tell(progress, words, done, total)
 
     options: dict[str, Any] = {"mode": "estimate", "probes": question.directions} if name == ATTRIBUTION else {}
-    if question.outcome is not None and "outcome" in signature(function_of(name)).parameters:
+    if question.outcome is not None and explains(name):
         options["outcome"] = question.outcome
     heads: Any = page.section(HEADS)["data"]
     start, layer = heads["start"], heads["layers"][0]

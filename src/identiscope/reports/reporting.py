@@ -149,13 +149,18 @@ def report_page(
 
 def _explaining(methods: Sequence[str]) -> list[str]:
     """Those of some methods that explain an outcome; at least one."""
-    those = [name for name in methods if "outcome" in inspect.signature(function_of(name)).parameters]
+    those = [name for name in methods if explains(name)]
     if not those:
         raise InputError(
             f"an outcome was given, and methods {', '.join(methods) or 'none'}: none of them explains one. Add one that"
             " does, such as saliency."
         )
     return those
+
+
+def explains(name: str) -> bool:
+    """Whether a method explains an outcome, which it can then be given."""
+    return "outcome" in inspect.signature(function_of(name)).parameters
 
 
 def shown_attention(
@@ -183,7 +188,7 @@ def ask_beside(
     taken = inspect.signature(function_of(name)).parameters
     known = {"layer": place[0], "head": place[1], **shown}
     if one.family.scope == "trace":
-        if "outcome" in taken:
+        if explains(name):
             del known["stream"]
         if "layer" not in one.axes:
             del known["layers"]

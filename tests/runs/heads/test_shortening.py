@@ -97,7 +97,10 @@ def test_the_command_writes_a_table(folder: Path) -> None:
     assert "half of the tokens: the outcome moves by attention" in done.output
     assert len((folder / "out" / "shortened.csv").read_text().splitlines()) == 1 + 3 * len(SHARES)
     assert "Shortened texts" in (folder / "out" / "index.html").read_text(encoding="utf-8")
-    # Asked again without: a table of another command would stand beside the new page.
-    CliRunner().invoke(main, [*given, "--intervals", "0", "--texts", "2"], catch_exceptions=False)
-    assert not (folder / "out" / "shortened.csv").exists()
+    assert "left as they were" not in done.output
+    # Asked again without: a table of another command, or the user's own, stands beside the new page, and is said to.
+    (folder / "out" / "pairs.csv").write_text("of the user\n")
+    done = CliRunner().invoke(main, [*given, "--intervals", "0", "--texts", "2"], catch_exceptions=False)
+    assert "not of this command, and left as they were: pairs.csv, shortened.csv" in done.output
+    assert (folder / "out" / "pairs.csv").read_text() == "of the user\n"
     assert "Shortened texts" not in (folder / "out" / "index.html").read_text(encoding="utf-8")
