@@ -1,5 +1,6 @@
 """What a page holds, read back by another program, is what the library computes, within the error the page states."""
 
+import gzip
 import json
 import re
 from pathlib import Path
@@ -17,7 +18,7 @@ from identiscope.capture.samples import PASSAGE
 from identiscope.errors import IdentiscopeError, InputError
 from identiscope.reports.reporting import report, report_page, view_page
 from identiscope.results import make_result
-from identiscope.views.page import bundle
+from identiscope.views.page import bundle, packing
 from identiscope.views.page.data import Page, empty_page
 from identiscope.views.page.matrices import structure_section
 from identiscope.views.page.packing import from_levels, levels_for, to_levels
@@ -26,6 +27,21 @@ from identiscope.views.page.results import result_page
 from views.shape_check import heads, plain
 
 IDS = [(7 * place) % 90 + 5 for place in range(60)]
+
+
+@pytest.mark.parametrize("dtype", [np.int16, np.int32, np.float64])
+@pytest.mark.parametrize("count", [0, 6, 7, 8, 29])
+def test_whole_numbers_are_coded_a_part_at_a_time(count: int, dtype: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packing, "_AT_ONCE", 7)
+    most = packing.LARGEST
+    values = np.random.default_rng(count).integers(-most, most, (count, 3), endpoint=True).astype(dtype)
+    values[:1] = [-most, 0, most]
+    chunk = packing.Chunk()
+    chunk.numbers(np.ones(3))
+    # Of a view, too, whose numbers do not lie one behind the other.
+    described: Any = chunk.whole(values.T)
+    read = reference_page.array(gzip.decompress(chunk.compressed()), described)
+    np.testing.assert_array_equal(read, values.T)
 
 
 def check(trace: identiscope.Trace, page: Page, kind: str) -> list[str]:
